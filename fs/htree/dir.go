@@ -68,8 +68,8 @@ type Store interface {
 	// New appends a zeroed block to the directory, which it makes one block
 	// longer, with write access; the number is the old length in blocks.
 	New() (ondisk.LBlock, []byte, error)
-	// Dirty sets the checksum of block l (in its dirent or dx tail, whichever
-	// Kind says) and hands it to the journal.
+	// Dirty sets the checksum of block l (in its dirent or dx tail, ondisk.Csum.SetDir
+	// knows which) and hands it to the journal.
 	Dirty(l ondisk.LBlock) error
 }
 
@@ -82,7 +82,7 @@ type Params struct {
 	FileType    bool               // filetype
 	DirIndex    bool               // dir_index
 	LargeDir    bool               // large_dir: three levels instead of two
-	HashVersion uint8              // s_def_hash_version: HashLegacy, HashHalfMD4 or HashTea
+	HashVersion uint8              // s_def_hash_version: ondisk.HashLegacy, HashHalfMD4 or HashTea
 	Unsigned    bool               // s_flags: names are hashed as unsigned chars
 	HashSeed    [4]uint32          // s_hash_seed; all zero stands for the default
 }
@@ -104,7 +104,7 @@ func (d *Dir) Lookup(name string) (ondisk.InodeNumber, uint8, error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	ino := direntInode(e.b, e.off)
+	ino := dirent(e.b, e.off).Inode()
 	if !d.inodeOK(ino) {
 		return 0, 0, d.corrupt(e.blk, "entry with an inode number out of range")
 	}
@@ -118,9 +118,10 @@ func (d *Dir) Set(name string, ino ondisk.InodeNumber, ftype uint8) error {
 	if err != nil {
 		return err
 	}
-	putInode(e.b, e.off, ino)
+	de := dirent(e.b, e.off)
+	de.SetInode(ino)
 	if d.FileType {
-		e.b[e.off+7] = ftype
+		de.SetFileType(ftype)
 	}
 	return d.Store.Dirty(e.blk)
 }
@@ -168,8 +169,8 @@ func (d *Dir) InitEmpty(self, parent ondisk.InodeNumber) error {
 // checksum. mkfs uses it directly.
 func (p *Params) InitBlock(b []byte, self, parent ondisk.InodeNumber) {
 	clear(b)
-	p.putDirent(b, 0, minRecLen, self, ".", FtDir)
-	p.putDirent(b, minRecLen, p.leafLimit()-minRecLen, parent, "..", FtDir)
+	p.putDirent(b, 0, minRecLen, self, ".", ondisk.FtDir)
+	p.putDirent(b, minRecLen, p.leafLimit()-minRecLen, parent, "..", ondisk.FtDir)
 	p.initTail(b)
 }
 
@@ -177,7 +178,7 @@ func (p *Params) InitBlock(b []byte, self, parent ondisk.InodeNumber) {
 // it for the spare blocks of lost+found.
 func (p *Params) InitLeaf(b []byte) {
 	clear(b)
-	p.putRecLen(b, 0, p.leafLimit())
+	p.setRecLen(b, 0, p.leafLimit())
 	p.initTail(b)
 }
 

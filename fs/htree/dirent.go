@@ -1,100 +1,55 @@
 package htree
 
-import (
-	"encoding/binary"
-
-	"extfused/fs/ondisk"
-)
-
-// File types of entries, with the filetype feature. The values are ext4's,
-// not those of d_type.
-const (
-	FtUnknown uint8 = 0
-	FtRegFile uint8 = 1
-	FtDir     uint8 = 2
-	FtChrdev  uint8 = 3
-	FtBlkdev  uint8 = 4
-	FtFifo    uint8 = 5
-	FtSock    uint8 = 6
-	FtSymlink uint8 = 7
-
-	ftDirCsum uint8 = 0xDE // det_reserved_ft of the tail
-)
+import "extfused/fs/ondisk"
 
 const (
-	direntHead = 8  // inode, rec_len, name_len, file_type
-	minRecLen  = 12 // an entry with a name of one byte
-	tailLen    = 12 // struct ext4_dir_entry_tail
+	head      = ondisk.DirEntryHeader
+	minRecLen = head + 4 // an entry with a name of one byte
 )
 
-// recLenFor returns the bytes that an entry with a name of n bytes needs.
-func recLenFor(n int) int { return (direntHead + n + 3) &^ 3 }
+// dirent is the entry at offset off of a block: a view that goes on to the end of
+// the block.
+func dirent(b []byte, off int) ondisk.DirEntry2 { return ondisk.DirEntry2(b[off:]) }
 
-func direntInode(b []byte, off int) ondisk.InodeNumber {
-	return ondisk.InodeNumber(binary.LittleEndian.Uint32(b[off:]))
-}
+func (p *Params) recLen(b []byte, off int) int { return dirent(b, off).RecLen(p.BlockSize) }
 
-func putInode(b []byte, off int, ino ondisk.InodeNumber) {
-	binary.LittleEndian.PutUint32(b[off:], uint32(ino))
-}
-
-func direntName(b []byte, off int) []byte {
-	return b[off+direntHead : off+direntHead+int(b[off+6])]
-}
-
-// recLen reads rec_len, in bytes. Blocks of 64 KiB need one value more than
-// 16 bits have: 65535 (or 0) stands for the whole block.
-func (p *Params) recLen(b []byte, off int) int {
-	n := int(binary.LittleEndian.Uint16(b[off+4:]))
-	if p.BlockSize == 1<<16 && (n == 0 || n == 1<<16-1) {
-		return 1 << 16
-	}
-	return n
-}
-
-func (p *Params) putRecLen(b []byte, off, n int) {
-	if n == 1<<16 {
-		n = 1<<16 - 1
-	}
-	binary.LittleEndian.PutUint16(b[off+4:], uint16(n))
-}
+func (p *Params) setRecLen(b []byte, off, n int) { dirent(b, off).SetRecLen(n, p.BlockSize) }
 
 // leafLimit is where the entries of a leaf end: at the tail, if there is one.
 func (p *Params) leafLimit() int {
 	if p.HasCsum {
-		return p.BlockSize - tailLen
+		return p.BlockSize - ondisk.DirTailSize
 	}
 	return p.BlockSize
 }
 
+// fileType is the type of the entry at off, if the file system stores one.
 func (p *Params) fileType(b []byte, off int) uint8 {
-	if !p.FileType {
-		return FtUnknown
+	t := dirent(b, off).FileType()
+	if !p.FileType || t >= ondisk.FtMax {
+		return ondisk.FtUnknown
 	}
-	return b[off+7]
+	return t
 }
 
 // putDirent writes a whole entry of rec bytes at off.
 func (p *Params) putDirent(b []byte, off, rec int, ino ondisk.InodeNumber, name string, ftype uint8) {
-	putInode(b, off, ino)
-	p.putRecLen(b, off, rec)
-	b[off+6] = uint8(len(name))
-	b[off+7] = 0
-	if p.FileType {
-		b[off+7] = ftype
+	e := dirent(b, off)
+	e.SetInode(ino)
+	e.SetRecLen(rec, p.BlockSize)
+	e[6] = uint8(len(name))
+	copy(e[head:], name)
+	if !p.FileType {
+		ftype = 0 // the upper half of a 16-bit name_len
 	}
-	copy(b[off+direntHead:], name)
+	e.SetFileType(ftype)
 }
 
 // initTail writes the unused entry that carries the checksum.
 func (p *Params) initTail(b []byte) {
-	if !p.HasCsum {
-		return
+	if p.HasCsum {
+		ondisk.InitDirTail(b)
 	}
-	t := b[p.BlockSize-tailLen:]
-	clear(t)
-	t[4] = tailLen
-	t[7] = ftDirCsum
 }
 
 // entry is where find found a name.
@@ -123,17 +78,18 @@ func (p *Params) scanLeaf(b []byte, name string, need int) (s scan, what string)
 		if off > limit-minRecLen {
 			return s, "entry too close to the block's end"
 		}
-		rec, nl := p.recLen(b, off), int(b[off+6])
-		if rec < minRecLen || rec&3 != 0 || rec < direntHead+nl || off+rec > limit {
+		e := dirent(b, off)
+		rec, nl := e.RecLen(p.BlockSize), e.NameLen()
+		if rec < minRecLen || rec&3 != 0 || rec < head+nl || off+rec > limit {
 			return s, badRecLen(rec, nl)
 		}
 		used := 0
-		if direntInode(b, off) != 0 {
-			if nl == len(name) && string(b[off+direntHead:off+direntHead+nl]) == name {
+		if e.Inode() != 0 {
+			if nl == len(name) && string(e.Name()) == name {
 				s.off, s.prev = off, prev
 				return s, ""
 			}
-			used = recLenFor(nl)
+			used = ondisk.DirRecLen(nl)
 		}
 		if need != 0 && s.slot < 0 && rec-used >= need {
 			s.slot = off
@@ -151,7 +107,7 @@ func badRecLen(rec, nl int) string {
 		return "rec_len smaller than an entry"
 	case rec&3 != 0:
 		return "rec_len not a multiple of 4"
-	case rec < direntHead+nl:
+	case rec < head+nl:
 		return "rec_len too small for the name"
 	}
 	return "entry reaches over the block's end"
@@ -163,11 +119,12 @@ func (p *Params) next(b []byte, off, limit int) (next int, what string) {
 	if off > limit-minRecLen {
 		return 0, "entry too close to the block's end"
 	}
-	rec, nl := p.recLen(b, off), int(b[off+6])
-	if rec < minRecLen || rec&3 != 0 || rec < direntHead+nl || off+rec > limit {
+	e := dirent(b, off)
+	rec, nl := e.RecLen(p.BlockSize), e.NameLen()
+	if rec < minRecLen || rec&3 != 0 || rec < head+nl || off+rec > limit {
 		return 0, badRecLen(rec, nl)
 	}
-	if ino := direntInode(b, off); ino > p.MaxInode {
+	if ino := e.Inode(); ino > p.MaxInode {
 		return 0, "entry with an inode number out of range"
 	} else if ino != 0 && nl == 0 {
 		return 0, "entry with an empty name"
@@ -178,10 +135,10 @@ func (p *Params) next(b []byte, off, limit int) (next int, what string) {
 // place puts a new entry into the slot at off that scanLeaf found: into the
 // unused entry itself, or into the slack behind the name of a used one.
 func (p *Params) place(b []byte, off int, name string, ino ondisk.InodeNumber, ftype uint8) {
-	rec := p.recLen(b, off)
-	if direntInode(b, off) != 0 {
-		used := recLenFor(int(b[off+6]))
-		p.putRecLen(b, off, used)
+	e, rec := dirent(b, off), p.recLen(b, off)
+	if e.Inode() != 0 {
+		used := ondisk.DirRecLen(e.NameLen())
+		p.setRecLen(b, off, used)
 		off, rec = off+used, rec-used
 	}
 	p.putDirent(b, off, rec, ino, name, ftype)
@@ -191,10 +148,10 @@ func (p *Params) place(b []byte, off int, name string, ino ondisk.InodeNumber, f
 func (p *Params) erase(b []byte, off, prev int) {
 	rec := p.recLen(b, off)
 	if prev >= 0 {
-		p.putRecLen(b, prev, p.recLen(b, prev)+rec)
+		p.setRecLen(b, prev, p.recLen(b, prev)+rec)
 		clear(b[off : off+rec])
 		return
 	}
-	putInode(b, off, 0)
+	dirent(b, off).SetInode(0)
 	clear(b[off+6 : off+rec])
 }

@@ -1,91 +1,51 @@
 package htree
 
-import (
-	"encoding/binary"
-
-	"extfused/fs/ondisk"
-)
+import "extfused/fs/ondisk"
 
 const (
-	dotdotOff   = 12 // ".." in the root
-	dxInfoOff   = 24 // dx_root_info in the root
-	dxInfoLen   = 8
-	rootEntries = dxInfoOff + dxInfoLen
-	nodeEntries = direntHead
-	dxEntryLen  = 8
-	dxTailLen   = 8 // struct dx_tail
-
-	dxBlockMask = 0x0fffffff // the kernel ignores the upper four bits
-	maxLevels   = 3
+	dotdotOff = minRecLen // ".." in the root
+	maxLevels = 3
 )
 
-// Offsets in dx_root_info.
-const (
-	infoReserved = dxInfoOff
-	infoVersion  = dxInfoOff + 4
-	infoLength   = dxInfoOff + 5
-	infoLevels   = dxInfoOff + 6
-	infoFlags    = dxInfoOff + 7
-)
-
-// node is a root or an inner node as bytes: entries from offset base on.
+// node is a root or an inner node: the block, and its entries in it.
 type node struct {
-	blk  ondisk.LBlock
-	b    []byte
-	base int
+	blk ondisk.LBlock
+	b   []byte
+	ondisk.DxEntries
 }
 
-func (n *node) limit() int { return int(binary.LittleEndian.Uint16(n.b[n.base:])) }
-func (n *node) count() int { return int(binary.LittleEndian.Uint16(n.b[n.base+2:])) }
+func rootNode(b []byte) node { return node{0, b, b[ondisk.DxRootEntries:]} }
 
-func (n *node) setLimit(v int) { binary.LittleEndian.PutUint16(n.b[n.base:], uint16(v)) }
-func (n *node) setCount(v int) { binary.LittleEndian.PutUint16(n.b[n.base+2:], uint16(v)) }
+func innerNode(l ondisk.LBlock, b []byte) node { return node{l, b, b[ondisk.DxNodeEntries:]} }
 
-// hash returns the hash of entry i, 1 <= i < count; entry 0 has none.
-func (n *node) hash(i int) uint32 {
-	return binary.LittleEndian.Uint32(n.b[n.base+i*dxEntryLen:])
-}
+func (n *node) full() bool { return n.Count() == n.Limit() }
 
-func (n *node) block(i int) ondisk.LBlock {
-	return ondisk.LBlock(binary.LittleEndian.Uint32(n.b[n.base+i*dxEntryLen+4:]) & dxBlockMask)
-}
-
-func (n *node) set(i int, hash uint32, l ondisk.LBlock) {
-	if i > 0 {
-		binary.LittleEndian.PutUint32(n.b[n.base+i*dxEntryLen:], hash)
-	}
-	binary.LittleEndian.PutUint32(n.b[n.base+i*dxEntryLen+4:], uint32(l))
+// entries is the bytes of entries [from, to).
+func (n *node) entries(from, to int) []byte {
+	return n.DxEntries[from*ondisk.DxEntrySize : to*ondisk.DxEntrySize]
 }
 
 // insert puts an entry at index i, which is not 0; there is room.
 func (n *node) insert(i int, hash uint32, l ondisk.LBlock) {
-	from, end := n.base+i*dxEntryLen, n.base+n.count()*dxEntryLen
-	copy(n.b[from+dxEntryLen:end+dxEntryLen], n.b[from:end])
-	n.set(i, hash, l)
-	n.setCount(n.count() + 1)
+	count := n.Count()
+	copy(n.entries(i+1, count+1), n.entries(i, count))
+	n.SetHash(i, hash)
+	n.SetBlock(i, l)
+	n.SetCount(count + 1)
 }
 
 // search returns the index of the last entry whose hash is not above h.
 func (n *node) search(h uint32) int {
-	lo, hi := 1, n.count()
+	lo, hi := 1, n.Count()
 	for lo < hi {
 		mid := int(uint(lo+hi) / 2)
-		if n.hash(mid) > h {
+		if n.Hash(mid) > h {
 			hi = mid
 		} else {
 			lo = mid + 1
 		}
 	}
 	return lo - 1
-}
-
-// dxLimit is the number of entries that a block has room for from base on.
-func (p *Params) dxLimit(base int) int {
-	room := p.BlockSize - base
-	if p.HasCsum {
-		room -= dxTailLen
-	}
-	return room / dxEntryLen
 }
 
 func (p *Params) levels() int {
@@ -116,8 +76,8 @@ func (pa *path) last() *step { return &pa.s[pa.n-1] }
 // following returns the hash bound of the next leaf; ok is false at the end.
 func (pa *path) following() (hash uint32, ok bool) {
 	for i := pa.n - 1; i >= 0; i-- {
-		if s := &pa.s[i]; s.at+1 < s.count() {
-			return s.hash(s.at + 1), true
+		if s := &pa.s[i]; s.at+1 < s.Count() {
+			return s.Hash(s.at + 1), true
 		}
 	}
 	return 0, false
@@ -132,40 +92,42 @@ func (d *Dir) openRoot(pa *path) error {
 	if err != nil {
 		return err
 	}
-	if what := d.checkRoot(b); what != "" {
+	var info ondisk.DxRootInfo
+	if err := info.Decode(b); err != nil {
+		return ondisk.InInode(err, d.Ino)
+	}
+	if what := d.checkRoot(b, &info); what != "" {
 		return d.corrupt(0, what)
 	}
-	pa.version = b[infoVersion]
-	pa.n = int(b[infoLevels]) + 1
-	pa.s[0].node = node{0, b, rootEntries}
+	pa.version = info.HashVersion
+	pa.n = int(info.IndirectLevels) + 1
+	pa.s[0].node = rootNode(b)
 	return d.checkNode(&pa.s[0].node)
 }
 
-func (d *Dir) checkRoot(b []byte) string {
+func (d *Dir) checkRoot(b []byte, info *ondisk.DxRootInfo) string {
+	dot, dotdot := dirent(b, 0), dirent(b, dotdotOff)
 	switch {
-	case d.recLen(b, 0) != dotdotOff || string(direntName(b, 0)) != ".",
-		d.recLen(b, dotdotOff) != d.BlockSize-dotdotOff || b[dotdotOff+6] != 2 ||
-			string(b[dotdotOff+direntHead:][:2]) != "..":
+	case dot.RecLen(d.BlockSize) != dotdotOff || string(dot.Name()) != ".",
+		dotdot.RecLen(d.BlockSize) != d.BlockSize-dotdotOff ||
+			dotdot.NameLen() != 2 || string(dotdot.Name()) != "..":
 		return "index root does not begin with . and .."
-	case binary.LittleEndian.Uint32(b[infoReserved:]) != 0 || b[infoLength] != dxInfoLen:
-		return "index root info damaged"
-	case b[infoVersion] > HashTea:
-		return "index with an unknown hash version"
-	case b[infoFlags]&1 != 0:
-		return "index with unknown flags"
-	case int(b[infoLevels]) >= d.levels():
-		return "index too deep"
-	case !d.inodeOK(direntInode(b, 0)) || !d.inodeOK(direntInode(b, dotdotOff)):
+	case !d.inodeOK(dot.Inode()) || !d.inodeOK(dotdot.Inode()):
 		return "entry with an inode number out of range"
+	case info.HashVersion > ondisk.HashTea:
+		return "index with an unknown hash version"
+	case int(info.IndirectLevels) >= d.levels():
+		return "index too deep"
 	}
 	return ""
 }
 
 func (d *Dir) checkNode(n *node) error {
-	if n.limit() != d.dxLimit(n.base) {
+	base := len(n.b) - len(n.DxEntries)
+	if n.Limit() != ondisk.DxLimit(d.BlockSize, base, d.HasCsum) {
 		return d.corrupt(n.blk, "index node with a wrong limit")
 	}
-	if c := n.count(); c == 0 || c > n.limit() {
+	if c := n.Count(); c == 0 || c > n.Limit() {
 		return d.corrupt(n.blk, "index node with a wrong count")
 	}
 	return nil
@@ -176,17 +138,17 @@ func (d *Dir) readNode(l ondisk.LBlock) (node, error) {
 	if err != nil {
 		return node{}, err
 	}
-	if direntInode(b, 0) != 0 || d.recLen(b, 0) != d.BlockSize || b[6] != 0 {
+	if e := dirent(b, 0); e.Inode() != 0 || e.RecLen(d.BlockSize) != d.BlockSize || e.NameLen() != 0 {
 		return node{}, d.corrupt(l, "not an index node")
 	}
-	n := node{l, b, nodeEntries}
+	n := innerNode(l, b)
 	return n, d.checkNode(&n)
 }
 
 // child returns the block that step i of the path points to.
 func (d *Dir) child(pa *path, i int) (ondisk.LBlock, error) {
 	s := &pa.s[i]
-	l := s.block(s.at)
+	l := s.Block(s.at)
 	if l == 0 || l >= d.NBlocks {
 		return 0, d.corrupt(s.blk, "index entry points outside the directory")
 	}
@@ -205,10 +167,10 @@ func (d *Dir) descend(pa *path, h uint32) (ondisk.LBlock, error) {
 		s := &pa.s[i]
 		s.at = s.search(h)
 		if s.at > 0 {
-			if s.hash(s.at) < pa.lo {
+			if s.Hash(s.at) < pa.lo {
 				return 0, d.corrupt(s.blk, "index hashes out of order")
 			}
-			pa.lo = s.hash(s.at)
+			pa.lo = s.Hash(s.at)
 		}
 		l, err := d.child(pa, i)
 		if err != nil || i == pa.n-1 {
@@ -223,7 +185,7 @@ func (d *Dir) descend(pa *path, h uint32) (ondisk.LBlock, error) {
 // forward goes to the next leaf; ok is false at the end.
 func (d *Dir) forward(pa *path) (leaf ondisk.LBlock, ok bool, err error) {
 	i := pa.n - 1
-	for i >= 0 && pa.s[i].at+1 >= pa.s[i].count() {
+	for i >= 0 && pa.s[i].at+1 >= pa.s[i].Count() {
 		i--
 	}
 	if i < 0 {
@@ -231,13 +193,13 @@ func (d *Dir) forward(pa *path) (leaf ondisk.LBlock, ok bool, err error) {
 	}
 	s := &pa.s[i]
 	s.at++
-	if s.hash(s.at)|1 < pa.lo|1 {
+	if s.Hash(s.at)|1 < pa.lo|1 {
 		return 0, false, d.corrupt(s.blk, "index hashes out of order")
 	}
 	if pa.moves++; pa.moves > d.NBlocks {
 		return 0, false, d.corrupt(s.blk, "index has more leaves than the directory has blocks")
 	}
-	pa.lo = s.hash(s.at)
+	pa.lo = s.Hash(s.at)
 	for ; ; i++ {
 		if leaf, err = d.child(pa, i); err != nil || i == pa.n-1 {
 			return leaf, err == nil, err

@@ -3,19 +3,13 @@ package htree
 import (
 	"hash/crc32"
 	"math/bits"
-)
 
-// Hash versions as in s_def_hash_version and dx_root_info. The unsigned
-// variants (3 to 5 in the tools) are not stored: Params.Unsigned selects them.
-const (
-	HashLegacy  uint8 = 0
-	HashHalfMD4 uint8 = 1
-	HashTea     uint8 = 2
+	"extfused/fs/ondisk"
 )
 
 // hashEOF is the one even value that no name may hash to: it marks the end of
 // a directory in the kernel's positions.
-const hashEOF = 0xfffffffe
+const hashEOF = ondisk.DxEOF << 1
 
 // defaultSeed is used when s_hash_seed is all zero.
 var defaultSeed = [4]uint32{0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476}
@@ -28,9 +22,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // name; nothing on disk depends on it.
 func (p *Params) Hash(version uint8, name []byte) (major, minor uint32) {
 	switch version {
-	case HashHalfMD4:
+	case ondisk.HashHalfMD4:
 		major, minor = p.hashHalfMD4(name)
-	case HashTea:
+	case ondisk.HashTea:
 		major, minor = p.hashTea(name)
 	default:
 		major, minor = p.hashLegacy(name), crc32.Checksum(name, castagnoli)

@@ -49,7 +49,7 @@ func (d *Dir) insertLinear(name string, ino ondisk.InodeNumber, ftype uint8) err
 	if d.NBlocks == 0 {
 		return d.corrupt(0, "directory without a block")
 	}
-	need := recLenFor(len(name))
+	need := ondisk.DirRecLen(len(name))
 	early := d.NBlocks == 1
 	at := entry{off: -1}
 	for l := range d.NBlocks {
@@ -110,7 +110,7 @@ func (d *Dir) insertFullBlock(name string, ino ondisk.InodeNumber, ftype uint8) 
 	if err != nil {
 		return err
 	}
-	if slot := d.compact(b, recLenFor(len(name))); slot >= 0 {
+	if slot := d.compact(b, ondisk.DirRecLen(len(name))); slot >= 0 {
 		return d.placeLinear(entry{b: b, off: slot}, name, ino, ftype)
 	}
 	if err := d.makeIndexed(b); err != nil {
@@ -126,8 +126,8 @@ func (p *Params) compact(b []byte, need int) int {
 	limit := p.leafLimit()
 	live := 0
 	for off := 0; off < limit; off += p.recLen(b, off) {
-		if direntInode(b, off) != 0 {
-			live += recLenFor(int(b[off+6]))
+		if dirent(b, off).Inode() != 0 {
+			live += ondisk.DirRecLen(dirent(b, off).NameLen())
 		}
 	}
 	if live+need > limit {
@@ -136,16 +136,16 @@ func (p *Params) compact(b []byte, need int) int {
 	to, last := 0, 0
 	for off := 0; off < limit; {
 		rec := p.recLen(b, off)
-		if direntInode(b, off) != 0 {
-			n := recLenFor(int(b[off+6]))
+		if dirent(b, off).Inode() != 0 {
+			n := ondisk.DirRecLen(dirent(b, off).NameLen())
 			copy(b[to:to+n], b[off:off+n])
-			p.putRecLen(b, to, n)
+			p.setRecLen(b, to, n)
 			last, to = to, to+n
 		}
 		off += rec
 	}
 	clear(b[to:limit])
-	p.putRecLen(b, last, limit-last)
+	p.setRecLen(b, last, limit-last)
 	return last
 }
 
@@ -185,7 +185,7 @@ func (d *Dir) emptyLeaf(l ondisk.LBlock, b []byte, from int) (bool, error) {
 		if what != "" {
 			return false, d.corrupt(l, what)
 		}
-		if direntInode(b, off) != 0 {
+		if dirent(b, off).Inode() != 0 {
 			return false, nil
 		}
 		off = next
@@ -204,7 +204,7 @@ func (d *Dir) afterDots(b []byte) (int, error) {
 			if next, bad = d.next(b, off, limit); bad != "" {
 				return 0, d.corrupt(0, bad)
 			}
-			if direntInode(b, off) != 0 && string(direntName(b, off)) == name {
+			if dirent(b, off).Inode() != 0 && string(dirent(b, off).Name()) == name {
 				what = ""
 			}
 		}

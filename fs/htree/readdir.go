@@ -65,9 +65,9 @@ func (d *Dir) readLinear(cookie uint64, fn func(Entry) bool) error {
 			if what != "" {
 				return d.corrupt(ondisk.LBlock(l), what)
 			}
-			ino := direntInode(b, off)
+			ino := dirent(b, off).Inode()
 			if ino != 0 && l*bs+uint64(off) >= cookie {
-				e := Entry{direntName(b, off), ino, d.fileType(b, off), l*bs + uint64(next)}
+				e := Entry{dirent(b, off).Name(), ino, d.fileType(b, off), l*bs + uint64(next)}
 				if !fn(e) {
 					return nil
 				}
@@ -133,8 +133,8 @@ func (d *Dir) collectNames(li *lister, l ondisk.LBlock, b []byte, from int) erro
 		if what != "" {
 			return d.corrupt(l, what)
 		}
-		if ino := direntInode(b, off); ino != 0 {
-			name := direntName(b, off)
+		if ino := dirent(b, off).Inode(); ino != 0 {
+			name := dirent(b, off).Name()
 			if bytes.IndexByte(name, '/') >= 0 || bytes.IndexByte(name, 0) >= 0 {
 				return d.corrupt(l, "name with a slash or NUL in it")
 			}
@@ -173,10 +173,10 @@ func (li *lister) emit(fn func(Entry) bool) (more bool) {
 
 // emitDots reports "." and "..", which are at the given offsets of block 0.
 func (d *Dir) emitDots(b []byte, dotdot int, cookie uint64, fn func(Entry) bool) (more bool) {
-	if cookie == 0 && !fn(Entry{b[8:9], direntInode(b, 0), d.fileType(b, 0), 1}) {
+	if cookie == 0 && !fn(Entry{b[8:9], dirent(b, 0).Inode(), d.fileType(b, 0), 1}) {
 		return false
 	}
-	return cookie > 1 || fn(Entry{b[dotdot+8 : dotdot+10], direntInode(b, dotdot), d.fileType(b, dotdot), 2})
+	return cookie > 1 || fn(Entry{b[dotdot+8 : dotdot+10], dirent(b, dotdot).Inode(), d.fileType(b, dotdot), 2})
 }
 
 // readBlock lists a linear directory of one block in the order of the index

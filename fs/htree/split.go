@@ -29,7 +29,7 @@ func (d *Dir) insertIndexed(name string, ino ondisk.InodeNumber, ftype uint8) er
 
 // findRoom returns a slot for name of hash h, off -1 if there is none.
 func (d *Dir) findRoom(pa *path, h uint32, name string) (entry, error) {
-	at, need := entry{off: -1}, recLenFor(len(name))
+	at, need := entry{off: -1}, ondisk.DirRecLen(len(name))
 	leaf, err := d.descend(pa, h)
 	for {
 		if err != nil {
@@ -60,7 +60,7 @@ func (d *Dir) findRoom(pa *path, h uint32, name string) (entry, error) {
 // together, or by splitting it, for which the nodes above may have to be
 // split first, one a turn. Each turn leaves a whole tree behind.
 func (d *Dir) insertSplit(h uint32, name string, ino ondisk.InodeNumber, ftype uint8) error {
-	need := recLenFor(len(name))
+	need := ondisk.DirRecLen(len(name))
 	for range 2*maxLevels + 1 {
 		var pa path
 		if err := d.openRoot(&pa); err != nil {
@@ -78,7 +78,7 @@ func (d *Dir) insertSplit(h uint32, name string, ino ondisk.InodeNumber, ftype u
 			d.place(b, slot, name, ino, ftype)
 			return d.Store.Dirty(leaf)
 		}
-		if s := pa.last(); s.count() == s.limit() {
+		if s := pa.last(); s.full() {
 			if err := d.growIndex(&pa); err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func (d *Dir) insertSplit(h uint32, name string, ino ondisk.InodeNumber, ftype u
 // the tree another level if all are full.
 func (d *Dir) growIndex(pa *path) error {
 	i := pa.n - 1
-	for i > 0 && pa.s[i-1].count() == pa.s[i-1].limit() {
+	for i > 0 && pa.s[i-1].full() {
 		i--
 	}
 	if i == 0 {
@@ -120,14 +120,20 @@ func (d *Dir) growRoot(pa *path) error {
 	if err != nil {
 		return err
 	}
-	root := node{0, b, rootEntries}
-	count := root.count()
-	copy(n.b[n.base:], b[root.base:root.base+count*dxEntryLen])
-	n.setLimit(d.dxLimit(n.base))
-	clear(b[root.base+dxEntryLen : root.base+count*dxEntryLen])
-	root.setCount(1)
-	root.set(0, 0, n.blk)
-	b[infoLevels]++
+	root := rootNode(b)
+	count := root.Count()
+	limit := n.Limit()
+	copy(n.DxEntries, root.entries(0, count))
+	n.SetLimit(limit)
+	clear(root.entries(1, count))
+	root.SetCount(1)
+	root.SetBlock(0, n.blk)
+	var info ondisk.DxRootInfo
+	if err := info.Decode(b); err != nil {
+		return ondisk.InInode(err, d.Ino)
+	}
+	info.IndirectLevels++
+	info.Encode(b)
 	if err := d.Store.Dirty(n.blk); err != nil {
 		return err
 	}
@@ -148,14 +154,14 @@ func (d *Dir) splitNode(parent *step, n *node) error {
 	if err != nil {
 		return err
 	}
-	count := lo.count()
+	count, limit := lo.Count(), lo.Limit()
 	half := count / 2
-	hash := lo.hash(half)
-	copy(hi.b[hi.base:], lo.b[lo.base+half*dxEntryLen:lo.base+count*dxEntryLen])
-	clear(lo.b[lo.base+half*dxEntryLen : lo.base+count*dxEntryLen])
-	hi.setLimit(d.dxLimit(hi.base))
-	hi.setCount(count - half)
-	lo.setCount(half)
+	hash := lo.Hash(half)
+	copy(hi.DxEntries, lo.entries(half, count))
+	clear(lo.entries(half, count))
+	hi.SetLimit(limit)
+	hi.SetCount(count - half)
+	lo.SetCount(half)
 	up.insert(parent.at+1, hash, hi.blk)
 	return d.dirty(hi.blk, lo.blk, up.blk)
 }
@@ -167,14 +173,19 @@ func (d *Dir) newNode() (node, error) {
 		return node{}, err
 	}
 	d.NBlocks = l + 1
-	d.putRecLen(b, 0, d.BlockSize)
-	return node{l, b, nodeEntries}, nil
+	d.setRecLen(b, 0, d.BlockSize)
+	n := innerNode(l, b)
+	n.SetLimit(ondisk.DxLimit(d.BlockSize, ondisk.DxNodeEntries, d.HasCsum))
+	return n, nil
 }
 
+// writable is n with the right to change it.
 func (d *Dir) writable(n node) (node, error) {
 	b, err := d.Store.Get(n.blk, true)
-	n.b = b
-	return n, err
+	if err != nil {
+		return node{}, err
+	}
+	return node{n.blk, b, b[len(n.b)-len(n.DxEntries):]}, nil
 }
 
 func (d *Dir) dirty(blocks ...ondisk.LBlock) error {
@@ -248,11 +259,11 @@ func (p *Params) collect(sp *splitter, b []byte, version uint8) {
 	sp.ents = sp.ents[:0]
 	limit := p.leafLimit()
 	for off := 0; off < limit; off += p.recLen(b, off) {
-		if direntInode(b, off) == 0 {
+		if dirent(b, off).Inode() == 0 {
 			continue
 		}
-		h, _ := p.Hash(version, direntName(b, off))
-		sp.ents = append(sp.ents, hashed{h, off, recLenFor(int(b[off+6]))})
+		h, _ := p.Hash(version, dirent(b, off).Name())
+		sp.ents = append(sp.ents, hashed{h, off, ondisk.DirRecLen(dirent(b, off).NameLen())})
 	}
 	slices.SortFunc(sp.ents, func(x, y hashed) int {
 		return cmp.Or(cmp.Compare(x.hash, y.hash), cmp.Compare(x.off, y.off))
@@ -279,11 +290,11 @@ func (p *Params) pack(dst, src []byte, ents []hashed) int {
 	limit, to, last := p.leafLimit(), 0, 0
 	for _, e := range ents {
 		copy(dst[to:to+e.size], src[e.off:e.off+e.size])
-		p.putRecLen(dst, to, e.size)
+		p.setRecLen(dst, to, e.size)
 		last, to = to, to+e.size
 	}
 	clear(dst[to:limit])
-	p.putRecLen(dst, last, limit-last)
+	p.setRecLen(dst, last, limit-last)
 	return last
 }
 
@@ -294,7 +305,7 @@ func (d *Dir) makeIndexed(b []byte) error {
 	if err != nil {
 		return err
 	}
-	self, parent := direntInode(b, 0), direntInode(b, d.recLen(b, 0))
+	self, parent := dirent(b, 0).Inode(), dirent(b, d.recLen(b, 0)).Inode()
 	l, nb, err := d.Store.New()
 	if err != nil {
 		return err
@@ -302,14 +313,14 @@ func (d *Dir) makeIndexed(b []byte) error {
 	d.NBlocks = l + 1
 	limit, to, last := d.leafLimit(), 0, 0
 	for off := from; off < limit; off += d.recLen(b, off) {
-		if direntInode(b, off) != 0 {
-			n := recLenFor(int(b[off+6]))
+		if dirent(b, off).Inode() != 0 {
+			n := ondisk.DirRecLen(dirent(b, off).NameLen())
 			copy(nb[to:to+n], b[off:off+n])
-			d.putRecLen(nb, to, n)
+			d.setRecLen(nb, to, n)
 			last, to = to, to+n
 		}
 	}
-	d.putRecLen(nb, last, limit-last)
+	d.setRecLen(nb, last, limit-last)
 	d.initTail(nb)
 	d.initRoot(b, self, parent, l)
 	d.Indexed = true
@@ -319,12 +330,12 @@ func (d *Dir) makeIndexed(b []byte) error {
 // initRoot fills b with a root of one level and one leaf.
 func (d *Dir) initRoot(b []byte, self, parent ondisk.InodeNumber, leaf ondisk.LBlock) {
 	clear(b)
-	d.putDirent(b, 0, dotdotOff, self, ".", FtDir)
-	d.putDirent(b, dotdotOff, d.BlockSize-dotdotOff, parent, "..", FtDir)
-	b[infoVersion] = d.HashVersion
-	b[infoLength] = dxInfoLen
-	root := node{0, b, rootEntries}
-	root.setLimit(d.dxLimit(rootEntries))
-	root.setCount(1)
-	root.set(0, 0, leaf)
+	d.putDirent(b, 0, dotdotOff, self, ".", ondisk.FtDir)
+	d.putDirent(b, dotdotOff, d.BlockSize-dotdotOff, parent, "..", ondisk.FtDir)
+	info := ondisk.DxRootInfo{HashVersion: d.HashVersion, InfoLength: ondisk.DxRootInfoSize}
+	info.Encode(b)
+	root := rootNode(b)
+	root.SetLimit(ondisk.DxLimit(d.BlockSize, ondisk.DxRootEntries, d.HasCsum))
+	root.SetCount(1)
+	root.SetBlock(0, leaf)
 }
