@@ -155,11 +155,10 @@ func stale(t *foundTransaction, last time.Time) bool {
 // judge decides whether damaged t is an interrupted commit (nil) or corrupt.
 func (j *Journal) judge(t *foundTransaction, last time.Time) error {
 	e := t.damage
-	if e == nil || t.badCommit && !t.structural {
+	if e == nil {
 		e = &CorruptError{What: "bad checksum of a commit block", Block: t.commit, Sequence: t.tid, HasSeq: true}
 	}
-	torn := t.badCommit || j.lay.async
-	if t.structural && !t.badCommit || !torn {
+	if !t.badCommit && (t.structural || !j.lay.async) {
 		return e
 	}
 	later, err := j.laterCommit(t, last)
