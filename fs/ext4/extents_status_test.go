@@ -1,0 +1,144 @@
+package ext4
+
+import (
+	"math/rand"
+	"sync"
+	"testing"
+
+	"extfused/fs/ondisk"
+)
+
+// esModel is what the cache may say of each block; -1 = nothing known.
+type esModel struct {
+	st []int
+	p  []ondisk.FsBlock
+}
+
+func (m *esModel) set(r esRun) {
+	for k := uint32(0); k < r.n; k++ {
+		b := int(r.l) + int(k)
+		m.st[b], m.p[b] = int(r.st), 0
+		if r.st != esHole {
+			m.p[b] = r.p + ondisk.FsBlock(k)
+		}
+	}
+}
+
+func checkES(t *testing.T, c *esCache, e *extentStatus, m *esModel, seed int64, step int) {
+	t.Helper()
+	for k := 1; k < len(e.runs); k++ {
+		if e.runs[k-1].end() > uint64(e.runs[k].l) || e.runs[k-1].follows(e.runs[k]) {
+			t.Fatalf("seed %d step %d: runs %v and %v overlap or are one", seed, step, e.runs[k-1], e.runs[k])
+		}
+	}
+	for b := range m.st {
+		r, ok := e.lookup(c, 12, ondisk.LBlock(b))
+		if ok != (m.st[b] >= 0) {
+			t.Fatalf("seed %d step %d: block %d known=%v, model %d", seed, step, b, ok, m.st[b])
+		}
+		if ok && (int(r.st) != m.st[b] || r.st != esHole && r.p != m.p[b] || int(r.l) != b) {
+			t.Fatalf("seed %d step %d: block %d is %v, model %d at %d", seed, step, b, r, m.st[b], m.p[b])
+		}
+	}
+}
+
+func TestExtentStatusAgainstModel(t *testing.T) {
+	const blocks = 120
+	for seed := int64(1); seed <= 40; seed++ {
+		rng := rand.New(rand.NewSource(seed))
+		c, e := newESCache(1<<20), &extentStatus{}
+		m := &esModel{st: make([]int, blocks), p: make([]ondisk.FsBlock, blocks)}
+		for b := range m.st {
+			m.st[b] = -1
+		}
+		for step := 0; step < 400; step++ {
+			l := rng.Intn(blocks)
+			n := 1 + rng.Intn(min(20, blocks-l))
+			if rng.Intn(4) == 0 {
+				e.remove(c, ondisk.LBlock(l), uint64(l+n))
+				for b := l; b < l+n; b++ {
+					m.st[b] = -1
+				}
+			} else {
+				r := esRun{l: ondisk.LBlock(l), n: uint32(n), st: extentState(rng.Intn(3))}
+				if r.st != esHole { // mostly one straight line, so that runs join
+					r.p = ondisk.FsBlock(1000 + l + 500*rng.Intn(2))
+				}
+				e.insert(c, r)
+				m.set(r)
+			}
+			checkES(t, c, e, m, seed, step)
+		}
+		e.drop(c)
+		if st := c.stats(); st.Bytes != 0 || st.Inodes != 0 {
+			t.Fatalf("seed %d: %d bytes in %d inodes after drop", seed, st.Bytes, st.Inodes)
+		}
+	}
+}
+
+func TestExtentStatusAtTheLastBlocks(t *testing.T) {
+	c, e := newESCache(0), &extentStatus{}
+	e.insert(c, esRun{l: 0, n: 1<<32 - 1, st: esHole})
+	e.insert(c, esRun{l: 1<<32 - 2, n: 1, st: esWritten, p: 7})
+	if r, ok := e.lookup(c, 1, 1<<32-2); !ok || r.st != esWritten || r.n != 1 {
+		t.Fatalf("last block: %v %v", r, ok)
+	}
+	if r, ok := e.lookup(c, 1, 5); !ok || r.st != esHole || r.end() != 1<<32-2 {
+		t.Fatalf("hole before it: %v %v", r, ok)
+	}
+}
+
+func TestExtentStatusShrinks(t *testing.T) {
+	c := newESCache(100 * esRunBytes)
+	es := make([]extentStatus, 50)
+	var wg sync.WaitGroup
+	for w := 0; w < 4; w++ {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			rng := rand.New(rand.NewSource(int64(w)))
+			for k := 0; k < 20000; k++ {
+				e := &es[rng.Intn(len(es))]
+				l := ondisk.LBlock(rng.Intn(64) * 2)
+				if rng.Intn(3) == 0 {
+					e.remove(c, l, uint64(l)+1)
+				} else {
+					e.insert(c, esRun{l: l, n: 1, st: esWritten, p: ondisk.FsBlock(l)})
+				}
+				if r, ok := e.lookup(c, ondisk.InodeNumber(k), l); ok && r.p != ondisk.FsBlock(l) {
+					t.Errorf("block %d maps to %d", l, r.p)
+				}
+			}
+		}()
+	}
+	wg.Wait()
+	st := c.stats()
+	if st.Shrunk == 0 || st.Scans == 0 {
+		t.Fatalf("the shrinker never ran: %+v", st)
+	}
+	var bytes int64
+	for k := range es {
+		bytes += es[k].bytes
+	}
+	if bytes != st.Bytes {
+		t.Fatalf("lists hold %d bytes, the account says %d", bytes, st.Bytes)
+	}
+	if st.Bytes > 2*c.max {
+		t.Fatalf("%d bytes kept, bound %d", st.Bytes, c.max)
+	}
+	for k := range es {
+		es[k].drop(c)
+	}
+	if st := c.stats(); st.Bytes != 0 || st.Inodes != 0 {
+		t.Fatalf("%d bytes in %d inodes after drop", st.Bytes, st.Inodes)
+	}
+}
+
+func BenchmarkExtentStatusLookup(b *testing.B) {
+	c, e := newESCache(0), &extentStatus{}
+	e.insert(c, esRun{l: 0, n: 1000, st: esWritten, p: 5000})
+	b.ReportAllocs()
+	for k := 0; k < b.N; k++ {
+		e.lookup(c, 12, ondisk.LBlock(k%1000))
+	}
+}
