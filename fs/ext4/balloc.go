@@ -220,28 +220,33 @@ func (fs *FS) markBlocksLocked(g ondisk.GroupNumber, gr *group, bm []byte, start
 	return nil
 }
 
-// allocRequest asks for blocks of one inode; see mballoc.Request.
-type allocRequest struct {
-	logical     ondisk.LBlock
-	len         uint32         // blocks
-	goal        ondisk.FsBlock // 0: next to the inode
-	left, right mballoc.Neighbour
-	size        uint64 // file size in bytes, this write included
-	flags       mballoc.Flags
-	writer      uint32
+// allocReq asks for blocks of one inode.
+type allocReq struct {
+	logical ondisk.LBlock
+	n       uint32 // blocks
+	size    uint64 // file size in bytes, this write included
+	flags   mballoc.Flags
+
+	goal    ondisk.FsBlock // with hasGoal; else near the inode
+	hasGoal bool
+
+	left     ondisk.LBlock // the mapped block before logical, with hasLeft
+	leftPhys ondisk.FsBlock
+	hasLeft  bool
+
+	writer uint32 // same for what one process writes
 }
 
-// allocBlocks allocates up to r.len blocks in one run for inode i and marks
-// them used in h. It does not change the inode. ENOSPC: see shouldRetry.
-func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocRequest) (ondisk.FsBlock, uint32, error) {
-	goal := r.goal
-	if goal == 0 || uint64(goal) >= fs.blocks || uint64(goal) < uint64(fs.firstDataBlock) {
-		goal = fs.inodeGoal(i)
-	}
+// allocBlocks allocates up to r.n blocks in one run for inode i and marks them
+// used in h. It does not change the inode. ENOSPC: see spaceMayCome.
+func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocReq) (ondisk.FsBlock, uint32, error) {
 	req := mballoc.Request{
-		Ino: uint32(i.ino), State: &i.pa, Logical: mballoc.LCluster(r.logical), Len: r.len,
-		Goal: fs.clusterOf(goal), HasGoal: true, Left: r.left, Right: r.right,
+		Ino: uint32(i.ino), State: &i.pa, Logical: mballoc.LCluster(r.logical), Len: r.n,
+		Goal: fs.clusterOf(fs.allocGoal(i, r)), HasGoal: true,
 		Size: r.size, Flags: r.flags, Writer: r.writer,
+	}
+	if r.hasLeft {
+		req.Left = mballoc.Neighbour{Logical: mballoc.LCluster(r.left), Physical: fs.clusterOf(r.leftPhys), Valid: true}
 	}
 	if r.flags&mballoc.Data == 0 {
 		req.State = nil
@@ -253,11 +258,27 @@ func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocRequest) (ondisk.FsBlock,
 	return fs.blockOf(res.Start), res.Len << fs.clusterBits, nil
 }
 
+// allocGoal is the block where it would be best: behind what is mapped before,
+// or what the caller says, or near the inode.
+func (fs *FS) allocGoal(i *Inode, r *allocReq) ondisk.FsBlock {
+	goal := ondisk.FsBlock(0)
+	switch {
+	case r.hasLeft:
+		goal = r.leftPhys + ondisk.FsBlock(r.logical-r.left)
+	case r.hasGoal:
+		goal = r.goal
+	}
+	if !fs.validBlocks(goal, 1) {
+		return fs.inodeGoal(i)
+	}
+	return goal
+}
+
 // newMetaBlock allocates one block for metadata of inode i near goal (0: near
 // the inode): a pinned, zeroed buffer to which h has write access. The caller
 // fills it, calls h.dirty, and counts it in the inode.
 func (fs *FS) newMetaBlock(h *handle, i *Inode, goal ondisk.FsBlock) (*bcache.Buffer, error) {
-	blk, _, err := fs.allocBlocks(h, i, &allocRequest{len: 1, goal: goal})
+	blk, _, err := fs.allocBlocks(h, i, &allocReq{n: 1, goal: goal, hasGoal: goal != 0})
 	if err != nil {
 		return nil, err
 	}
@@ -277,9 +298,9 @@ func (fs *FS) newMetaBlock(h *handle, i *Inode, goal ondisk.FsBlock) (*bcache.Bu
 // freeBlocks frees n blocks from blk on, in as many groups as they span. For
 // metadata (which the journal may hold) each block is revoked. They can be
 // allocated again once the transaction has committed.
-func (fs *FS) freeBlocks(h *handle, blk ondisk.FsBlock, n uint32, metadata bool) error {
+func (fs *FS) freeBlocks(h *handle, i *Inode, blk ondisk.FsBlock, n uint32, metadata bool) error {
 	if !fs.validBlocks(blk, uint64(n)) || n == 0 {
-		return fs.corrupt(&ondisk.CorruptError{What: "freeing blocks outside the file system", Block: blk})
+		return fs.corrupt(&ondisk.CorruptError{What: "freeing blocks outside the file system", Inode: i.ino, Block: blk})
 	}
 	if metadata {
 		for k := uint32(0); k < n; k++ {
@@ -323,11 +344,8 @@ func (fs *FS) inodeGoal(i *Inode) ondisk.FsBlock {
 
 // allocError turns the allocator's errors into ours.
 func (fs *FS) allocError(err error) error {
-	var full *mballoc.NoSpaceError
 	var bad *mballoc.GroupError
 	switch {
-	case errors.As(err, &full) && full.Pending > 0:
-		return errNoSpacePending
 	case errors.Is(err, mballoc.ErrNoSpace):
 		return syscall.ENOSPC
 	case errors.As(err, &bad) && !isCorrupt(err):
@@ -336,35 +354,14 @@ func (fs *FS) allocError(err error) error {
 	return err
 }
 
-// errNoSpacePending is ENOSPC while freed blocks wait for their commit.
-var errNoSpacePending = &pendingError{}
-
-type pendingError struct{}
-
-func (*pendingError) Error() string        { return "no space left until the next commit" }
-func (*pendingError) Is(target error) bool { return target == error(syscall.ENOSPC) }
-func (*pendingError) Unwrap() error        { return syscall.ENOSPC }
-
 // maxAllocRetries bounds the commits that one operation forces to find space.
 const maxAllocRetries = 3
 
-// shouldRetry tells whether an operation that failed with err, and has stopped
-// its handle, is worth doing again: it then has committed, so that freed
-// blocks are available. n counts the attempts and starts at 0.
-func (fs *FS) shouldRetry(err error, n *int) bool {
-	if err == nil || !errors.Is(err, errNoSpacePending) || *n >= maxAllocRetries {
-		return false
-	}
-	*n++
-	return fs.forceCommit() == nil
-}
-
-// noSpace strips errNoSpacePending down to the errno.
-func noSpace(err error) error {
-	if errors.Is(err, errNoSpacePending) {
-		return syscall.ENOSPC
-	}
-	return err
+// spaceMayCome tells whether an operation that failed with ENOSPC, and has
+// stopped its handle, is worth doing again: blocks that were freed but not
+// committed have then been committed. try counts the attempts from 0.
+func (fs *FS) spaceMayCome(try int) bool {
+	return try < maxAllocRetries && fs.alloc.PendingClusters() > 0 && fs.forceCommit() == nil
 }
 
 // reservedClusters is what is kept back so that metadata operations never

@@ -11,13 +11,13 @@ import (
 )
 
 // newInode allocates an inode of the given mode in directory dir, whose lock
-// the caller holds exclusively: pinned, in the inode table, with links links
-// and an empty extent tree (or block map), not linked anywhere yet. Owner and
+// the caller holds exclusively: pinned, in the inode table, with one link and
+// an empty extent tree (or block map), not named anywhere yet. Owner and
 // group follow the caller and the set-group-id rules. It takes
-// creditsNewInode. name spreads directories in the root; it may be empty.
-func (fs *FS) newInode(h *handle, dir *Inode, mode uint32, c *Caller, name string, links uint16) (*Inode, error) {
+// creditsNewInode.
+func (fs *FS) newInode(h *handle, dir *Inode, c *Caller, mode uint32) (*Inode, error) {
 	isDir := mode&ondisk.ModeFmt == ondisk.ModeDir
-	g, ok := fs.findGroup(dir, isDir, name)
+	g, ok := fs.findGroup(dir, isDir)
 	if !ok {
 		return nil, syscall.ENOSPC
 	}
@@ -27,12 +27,11 @@ func (fs *FS) newInode(h *handle, dir *Inode, mode uint32, c *Caller, name strin
 	}
 	defer b.Put()
 	i := &Inode{fs: fs, ino: ino}
-	fs.initInode(i, dir, mode, c, links)
+	fs.initInode(i, dir, mode, c)
 	if err := fs.icache.insertNew(i); err != nil {
 		return nil, fs.corrupt(err)
 	}
 	if err := i.writeNew(h, b); err != nil {
-		i.raw.LinksCount = 1 // not ours to evict: the handle has failed
 		fs.icache.remove(i)
 		return nil, err
 	}
@@ -40,10 +39,10 @@ func (fs *FS) newInode(h *handle, dir *Inode, mode uint32, c *Caller, name strin
 }
 
 // initInode fills the in-core inode of a new file.
-func (fs *FS) initInode(i, dir *Inode, mode uint32, c *Caller, links uint16) {
+func (fs *FS) initInode(i, dir *Inode, mode uint32, c *Caller) {
 	r := &i.raw
 	r.Mode = uint16(mode)
-	r.LinksCount = links
+	r.LinksCount = 1
 	r.ExtraIsize = fs.extraIsize
 	r.Generation = rand.Uint32()
 	if c != nil {

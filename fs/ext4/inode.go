@@ -37,8 +37,7 @@ type Inode struct {
 	// pa is mballoc's part of the inode; it has its own lock.
 	pa mballoc.InodeState
 
-	// ops is what the operations keep in core: extent status, directory hints.
-	ops inodeOps
+	inodeOps // what the operations keep in core
 
 	// syncTID and datasyncTID are the transactions that fsync and fdatasync
 	// must wait for; 0 when there is none.
@@ -231,6 +230,7 @@ func (fs *FS) trimLocked(sh *icacheShard) *Inode {
 
 // forgetInode drops what an inode that left the table still holds.
 func (fs *FS) forgetInode(i *Inode) {
+	i.leave(fs)
 	fs.alloc.DiscardInode(&i.pa)
 	fs.icache.drops.Add(1)
 }
@@ -444,6 +444,9 @@ func (i *Inode) writeNew(h *handle, b *bcache.Buffer) error {
 // that fdatasync must wait for it: size and mapping, not times.
 func (i *Inode) noteDatasync(h *handle) { i.datasyncTID.Store(h.tid()) }
 
+// csumSeed is what the checksums of the inode's own blocks start from.
+func (i *Inode) csumSeed() uint32 { return i.seed }
+
 // isDir, isReg and isLink tell the file type, which never changes.
 func (i *Inode) isDir() bool  { return i.raw.Mode&ondisk.ModeFmt == ondisk.ModeDir }
 func (i *Inode) isReg() bool  { return i.raw.Mode&ondisk.ModeFmt == ondisk.ModeReg }
@@ -478,6 +481,7 @@ func (fs *FS) evict(i *Inode) {
 		fs.logf(LevelWarn, "inode %d: deleting it: %v", i.ino, err)
 	}
 	fs.icache.remove(i)
+	i.leave(fs)
 	fs.alloc.DiscardInode(&i.pa)
 	fs.icache.evicts.Add(1)
 }

@@ -112,6 +112,7 @@ func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
 	if err := fs.loadGroups(sb); err != nil {
 		return err
 	}
+	fs.initOps()
 	if err := fs.startAllocator(sb); err != nil {
 		return err
 	}

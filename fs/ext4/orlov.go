@@ -1,7 +1,6 @@
 package ext4
 
 import (
-	"hash/maphash"
 	"math/rand/v2"
 
 	"extfused/fs/ondisk"
@@ -13,13 +12,13 @@ import (
 
 // findGroup chooses the group to look for a free inode first; false: there
 // is no free inode anywhere.
-func (fs *FS) findGroup(dir *Inode, isDir bool, name string) (ondisk.GroupNumber, bool) {
+func (fs *FS) findGroup(dir *Inode, isDir bool) (ondisk.GroupNumber, bool) {
 	parent := ondisk.GroupNumber(0)
 	if dir != nil {
 		parent, _ = fs.groupOf(dir.ino)
 	}
 	if isDir {
-		return fs.findGroupOrlov(dir, parent, name)
+		return fs.findGroupOrlov(dir, parent)
 	}
 	if fs.flexBits > 0 {
 		return fs.findGroupFlex(dir, parent)
@@ -44,11 +43,11 @@ func (fs *FS) orlovNeed() orlovNeed {
 }
 
 // findGroupOrlov places a directory.
-func (fs *FS) findGroupOrlov(dir *Inode, parent ondisk.GroupNumber, name string) (ondisk.GroupNumber, bool) {
+func (fs *FS) findGroupOrlov(dir *Inode, parent ondisk.GroupNumber) (ondisk.GroupNumber, bool) {
 	var flex uint32
 	var ok bool
 	if dir == nil || dir.ino == RootIno || dir.raw.Flags&ondisk.InodeTopdir != 0 {
-		flex, ok = fs.emptiestFlex(name)
+		flex, ok = fs.emptiestFlex()
 	} else {
 		start := uint32(parent)
 		if last := dir.lastAllocGroup.Load(); last != 0 {
@@ -66,13 +65,13 @@ func (fs *FS) findGroupOrlov(dir *Inode, parent ondisk.GroupNumber, name string)
 
 // emptiestFlex spreads the directories of the root: of the flex groups that
 // are no fuller than average, the one with the fewest directories, starting
-// from a place that depends on the name.
-func (fs *FS) emptiestFlex(name string) (uint32, bool) {
+// from a random place.
+func (fs *FS) emptiestFlex() (uint32, bool) {
 	n := uint32(len(fs.flex))
 	avgInodes := fs.freeInodes.Load() / int64(n)
 	avgClusters := fs.freeClusters.Load() / int64(n)
 	best, bestDirs, found := uint32(0), int64(fs.inodesPerGroup)<<fs.flexBits, false
-	at := nameStart(name) % n
+	at := rand.Uint32() % n
 	for k := uint32(0); k < n; k++ {
 		f := &fs.flex[at]
 		dirs := f.usedDirs.Load()
@@ -84,15 +83,6 @@ func (fs *FS) emptiestFlex(name string) (uint32, bool) {
 		}
 	}
 	return best, found
-}
-
-var nameSeed = maphash.MakeSeed()
-
-func nameStart(name string) uint32 {
-	if name == "" {
-		return rand.Uint32()
-	}
-	return uint32(maphash.String(nameSeed, name))
 }
 
 // nearFlex is the first flex group from start on that can take another

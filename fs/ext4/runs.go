@@ -82,12 +82,12 @@ func (l *runList) extents(i *Inode, node []byte, depth int) error {
 			if unwritten {
 				return ondisk.Corrupt("file has unwritten blocks")
 			}
-			if err := l.add(uint64(x.Block), x.Start(), n); err != nil {
+			if err := l.add(uint64(x.Block), x.Start, n); err != nil {
 				return err
 			}
 			continue
 		}
-		if err := l.extentChild(i, ondisk.GetExtentIdx(node, k).Leaf(), int(h.Depth)-1); err != nil {
+		if err := l.extentChild(i, ondisk.GetExtentIdx(node, k).Leaf, int(h.Depth)-1); err != nil {
 			return err
 		}
 	}

@@ -78,6 +78,9 @@ func (d *Dir) Release()                                          {}
 type inodeOps struct{}
 type opsState struct{}
 
+func (fs *FS) initOps()          {}
+func (o *inodeOps) leave(fs *FS) {}
+
 // truncate sets the size and frees what lies behind it, in as many
 // transactions as it needs. Called without a handle, with i.mu held
 // exclusively (or by evict, when nobody else can reach i).
