@@ -12,7 +12,7 @@ import (
 	"extfused/journal"
 )
 
-// This is the only file that talks to the journal. Every change of metadata
+// This file and jbd2_open.go are the only ones that talk to the journal. Every change of metadata
 // goes through a handle: begin, then for each buffer getWrite (or getCreate),
 // change, dirty; then stop. On an image without a journal the same calls mark
 // buffers dirty, and a timer writes them back: no other file asks which it is.
@@ -248,8 +248,7 @@ func (fs *FS) syncTID(tid uint32) error {
 	if tid == 0 || fs.jnl.CommittedTID().AtLeast(journal.TID(tid)) {
 		return fs.flushDevice()
 	}
-	fs.jnl.CommitStart(journal.TID(tid))
-	if err := fs.jnl.WaitCommit(journal.TID(tid)); err != nil {
+	if err := fs.jnl.WaitDurable(journal.TID(tid)); err != nil {
 		return fs.commitError(err)
 	}
 	return nil

@@ -9,7 +9,6 @@ import (
 	"extfused/blockdev"
 	"extfused/blockdev/bcache"
 	"extfused/fs/ondisk"
-	"extfused/journal"
 	"extfused/mballoc"
 )
 
@@ -177,89 +176,6 @@ func (fs *FS) startAllocator(sb *ondisk.SuperBlock) error {
 	return nil
 }
 
-// openJournal finds the journal and replays it if it must be. It returns the
-// superblock as it is after the replay, and the journal, nil if there is none
-// or it is not to be used.
-func (fs *FS) openJournal(sb *ondisk.SuperBlock) (*journal.Journal, *ondisk.SuperBlock, error) {
-	dirty := sb.HasIncompat(ondisk.IncompatRecover)
-	if !sb.HasCompat(ondisk.CompatHasJournal) {
-		if dirty {
-			return nil, nil, ondisk.Corrupt("superblock: needs recovery, but there is no journal")
-		}
-		return nil, sb, nil
-	}
-	if fs.opts.NoLoad || (fs.opts.ReadOnly && !dirty) {
-		return nil, sb, nil
-	}
-	if fs.opts.ReadOnly {
-		fs.setDevice(blockdev.NewOverlay(fs.dev))
-	}
-	p, err := fs.journalParams(sb)
-	if err != nil {
-		return nil, nil, err
-	}
-	j, err := journal.Open(p)
-	if err != nil {
-		return nil, nil, err
-	}
-	if dirty || j.NeedsRecovery() {
-		if sb, err = fs.recoverJournal(j); err != nil {
-			return nil, nil, err
-		}
-	}
-	if fs.opts.ReadOnly {
-		return nil, sb, nil
-	}
-	return j, sb, nil
-}
-
-// recoverJournal replays, and reads the superblock again, which the replay may
-// have changed.
-func (fs *FS) recoverJournal(j *journal.Journal) (*ondisk.SuperBlock, error) {
-	if _, err := j.Recover(); err != nil {
-		return nil, fmt.Errorf("journal recovery: %w", err)
-	}
-	sb, err := readSuper(fs.dev, superOffset(&fs.opts))
-	if err != nil {
-		return nil, err
-	}
-	if err := checkSuper(sb, fs.dev, &fs.opts); err != nil {
-		return nil, err
-	}
-	fs.geometry, fs.csum = makeGeometry(sb), sb.Csum()
-	fs.super.sb = *sb
-	fs.logf(LevelInfo, "journal replayed")
-	return sb, nil
-}
-
-// journalParams says where the journal is.
-func (fs *FS) journalParams(sb *ondisk.SuperBlock) (journal.Params, error) {
-	p := journal.Params{
-		FsDev: fs.dev, FsBlocks: fs.blocks, BlockSize: fs.blockSize, UUID: sb.UUID,
-		Options: journal.Options{
-			CommitInterval: fs.opts.Commit, NoBarrier: fs.opts.NoBarrier, AsyncCommit: fs.opts.AsyncCommit,
-		},
-	}
-	if sb.JournalInum == 0 {
-		if fs.opts.JournalDev == nil {
-			return p, mountErrorf(ErrBadOption, "the journal is on another device: name it with -o journal_path=")
-		}
-		p.LogDev = fs.opts.JournalDev
-		p.Runs = journal.ExternalRuns(p.LogDev, fs.blockSize)
-		p.SuperBlock = journal.ExternalSuperBlock(fs.blockSize)
-		return p, nil
-	}
-	i, err := fs.readJournalInode(sb, ondisk.InodeNumber(sb.JournalInum))
-	if err != nil {
-		return p, fmt.Errorf("journal inode: %w", err)
-	}
-	p.Runs, err = fs.inodeRuns(i)
-	if err != nil {
-		return p, fmt.Errorf("journal: %w", err)
-	}
-	return p, nil
-}
-
 // readJournalInode reads the journal's inode straight from the device: the
 // descriptors have not been loaded, since the replay may change them.
 func (fs *FS) readJournalInode(sb *ondisk.SuperBlock, ino ondisk.InodeNumber) (*Inode, error) {
@@ -324,26 +240,6 @@ func (fs *FS) markMounted(journaled bool) error {
 	})
 }
 
-// startJournal starts jnl, if there is one, over the cache.
-func (fs *FS) startJournal(jnl *journal.Journal) error {
-	if jnl == nil {
-		return nil
-	}
-	jnl.SetCache(fs.cache)
-	jnl.OnCommit(func(tid journal.TID, err error) {
-		if err != nil {
-			fs.aborted(err)
-			return
-		}
-		fs.committed(uint32(tid))
-	})
-	if err := jnl.Start(); err != nil {
-		return err
-	}
-	fs.jnl = jnl
-	return nil
-}
-
 // startWork spawns the write-back of a mount without a journal.
 func (fs *FS) startWork() {
 	if fs.jnl != nil {
@@ -351,7 +247,7 @@ func (fs *FS) startWork() {
 	}
 	every := fs.opts.Commit
 	if every <= 0 {
-		every = journal.DefaultCommitInterval
+		every = defaultCommit
 	}
 	fs.work.Add(1)
 	go func() {
@@ -392,19 +288,6 @@ func (fs *FS) unmount() error {
 	fs.readOnly.Store(true)
 	fs.tearDown()
 	return err
-}
-
-// closeJournal brings everything home.
-func (fs *FS) closeJournal() error {
-	switch {
-	case fs.opts.ReadOnly:
-		return nil
-	case fs.jnl != nil:
-		return fs.jnl.Close()
-	case fs.stopped.Load() != 0:
-		return nil
-	}
-	return fs.syncUnlogged()
 }
 
 // markUnmounted writes the superblock of a file system that is not in use.

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 
 	"extfused/fs/ondisk"
-	"extfused/journal"
 )
 
 // Where a file lies, read without any cache: for the journal, which must be
@@ -18,10 +17,16 @@ func (fs *FS) readRaw(blk ondisk.FsBlock, p []byte) error {
 	return fs.ioError(err)
 }
 
+// blockRun is Len adjacent blocks from Block on.
+type blockRun struct {
+	Block uint64
+	Len   uint32
+}
+
 // runList collects blocks in logical order, joining those that touch.
 type runList struct {
 	fs    *FS
-	runs  []journal.Run
+	runs  []blockRun
 	total uint64 // blocks so far
 	limit uint64 // blocks of the file
 }
@@ -42,13 +47,13 @@ func (l *runList) add(logical uint64, blk ondisk.FsBlock, n uint32) error {
 		l.runs[k].Len += n
 		return nil
 	}
-	l.runs = append(l.runs, journal.Run{Block: uint64(blk), Len: n})
+	l.runs = append(l.runs, blockRun{Block: uint64(blk), Len: n})
 	return nil
 }
 
 // inodeRuns lists the blocks of a file without holes, in logical order, as
 // many as its size says.
-func (fs *FS) inodeRuns(i *Inode) ([]journal.Run, error) {
+func (fs *FS) inodeRuns(i *Inode) ([]blockRun, error) {
 	l := &runList{fs: fs, limit: (i.raw.Size() + uint64(fs.blockSize) - 1) >> fs.blockBits}
 	if l.limit == 0 || l.limit > fs.blocks {
 		return nil, &ondisk.CorruptError{What: "file size is out of range", Inode: i.ino}
