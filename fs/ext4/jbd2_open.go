@@ -170,4 +170,3 @@ func (fs *FS) closeJournal() error {
 	}
 	return fs.syncUnlogged()
 }
-
