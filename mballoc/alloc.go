@@ -14,7 +14,7 @@ type FreeExtent struct {
 type AllocationContext struct {
 	a   *Allocator
 	m   Marker
-	req *Request
+	req Request // a copy: a pointer would send every request of every caller to the heap
 	st  *stripe
 	lg  *LocalityGroup // locked, when the request is for a small file
 
@@ -99,7 +99,7 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 			return res, err
 		}
 	}
-	ac := AllocationContext{a: a, m: m, req: r, st: st}
+	ac := AllocationContext{a: a, m: m, req: *r, st: st}
 	ac.OrigEx = FreeExtent{Logical: r.Logical, Len: n}
 	ac.setGoal()
 	ac.groupOrFile(prealloc)
@@ -124,7 +124,7 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 // groupOrFile decides between a locality group, inode preallocation and none (S2.4): small files are packed by locality groups,
 // open or closed; a large file gets inode preallocation while somebody has it open for writing.
 func (ac *AllocationContext) groupOrFile(prealloc bool) {
-	r, a := ac.req, ac.a
+	r, a := &ac.req, ac.a
 	if r.Flags&Data == 0 || r.Flags&GoalOnly != 0 {
 		return
 	}
@@ -151,7 +151,7 @@ func (ac *AllocationContext) fileBytes() uint64 {
 
 // setGoal takes the goal from the request: right behind the file's last extent, or where the caller says.
 func (ac *AllocationContext) setGoal() {
-	r, a := ac.req, ac.a
+	r, a := &ac.req, ac.a
 	var c Cluster
 	switch {
 	case r.Left.Valid && r.Left.Logical+1 == r.Logical && uint64(r.Left.Physical)+1 < a.geo.Clusters:
