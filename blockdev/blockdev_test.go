@@ -38,9 +38,10 @@ func open(t *testing.T, path string, o blockdev.OpenOptions) blockdev.Device {
 }
 
 // loop attaches a loop device for the length of the test.
-func loop(t *testing.T, path string) string {
+func loop(t *testing.T, path string, flags ...string) string {
 	t.Helper()
-	out, err := exec.Command("losetup", "--find", "--show", path).CombinedOutput()
+	args := append(flags, "--find", "--show", path)
+	out, err := exec.Command("losetup", args...).CombinedOutput()
 	if err != nil {
 		t.Skipf("no loop device here: %v: %s", err, out)
 	}
@@ -341,11 +342,7 @@ func TestMountedBlockDeviceNamesTheMount(t *testing.T) {
 }
 
 func TestNotWritable(t *testing.T) {
-	path := image(t, 4096)
-	dev := loop(t, path)
-	if out, err := exec.Command("blockdev", "--setro", dev).CombinedOutput(); err != nil {
-		t.Skipf("blockdev --setro: %v: %s", err, out)
-	}
+	dev := loop(t, image(t, 4096), "--read-only")
 	_, err := blockdev.OpenFile(dev, blockdev.OpenOptions{})
 	var nw *blockdev.NotWritableError
 	if !errors.As(err, &nw) || !strings.Contains(err.Error(), "cannot be opened for writing") {
