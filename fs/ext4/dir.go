@@ -40,7 +40,7 @@ func openDirOp(i *Inode, h *handle) *dirOp {
 	d.i, d.h = i, h
 	d.bufs = d.few[:0]
 	d.Dir = htree.Dir{
-		Params:  &i.fs.dirParams,
+		Params:  &i.fs.ops.dir,
 		Store:   d,
 		Ino:     i.ino,
 		NBlocks: ondisk.LBlock(i.raw.Size() >> i.fs.blockBits),
@@ -113,7 +113,7 @@ func (i *Inode) readDirBlock(l ondisk.LBlock) (*bcache.Buffer, error) {
 		b.Put()
 	}
 	return i.fs.cache.Read(uint64(r.p), func(data []byte) error {
-		if i.fs.csum.VerifyDir(i.csumSeed(), data) {
+		if i.fs.csum.VerifyDir(i.seed, data) {
 			return nil
 		}
 		return &ondisk.CorruptError{What: "directory block with a wrong checksum", Inode: i.ino, Block: r.p}
@@ -137,32 +137,37 @@ func (d *dirOp) New() (ondisk.LBlock, []byte, error) {
 
 // allocDirBlock allocates and maps block l of a directory.
 func (i *Inode) allocDirBlock(h *handle, l ondisk.LBlock) (*bcache.Buffer, error) {
-	p, _, err := i.allocRun(h, l, 1, 0, allocDirectory)
+	hole, err := i.mapRun(l)
 	if err != nil {
 		return nil, err
 	}
-	b, err := i.fs.cache.Get(uint64(p))
-	if err != nil {
-		return nil, errors.Join(err, i.freeRun(h, p, 1, true))
+	if hole.st != esHole {
+		return nil, i.fs.corrupt(&ondisk.CorruptError{What: "block behind the end of a directory", Inode: i.ino, Block: hole.p})
 	}
-	if err := h.getCreate(b); err != nil {
+	var b *bcache.Buffer
+	_, err = i.allocInsert(h, hole, 1, uint64(l+1)<<i.fs.blockBits, allocDirectory, esWritten, func(r esRun) (err error) {
+		b, err = i.fs.cache.Get(uint64(r.p))
+		if err != nil {
+			return i.fs.ioError(err)
+		}
+		if err := h.getCreate(b); err != nil {
+			return err
+		}
+		clear(b.Data())
+		b.SetUptodate()
+		return nil
+	})
+	if err != nil && b != nil {
 		b.Put()
-		return nil, err
 	}
-	clear(b.Data())
-	b.SetUptodate()
-	if err := i.insertRun(h, esRun{l: l, n: 1, st: esWritten, p: p}); err != nil {
-		b.Put()
-		return nil, errors.Join(err, i.freeRun(h, p, 1, true))
-	}
-	return b, nil
+	return b, err
 }
 
 // Dirty is htree.Store's.
 func (d *dirOp) Dirty(l ondisk.LBlock) error {
 	for k := range d.bufs {
 		if p := &d.bufs[k]; p.l == l {
-			d.i.fs.csum.SetDir(d.i.csumSeed(), p.b.Data())
+			d.i.fs.csum.SetDir(d.i.seed, p.b.Data())
 			return d.h.dirty(p.b)
 		}
 	}

@@ -181,9 +181,13 @@ func (fs *FS) sameEntries(es []*entry) (bool, error) {
 // putEntries gives the pins of the children back. No lock and no handle is held.
 func (fs *FS) putEntries(es []*entry) {
 	for _, e := range es {
-		if e.child != nil {
-			fs.iput(e.child)
-			e.child = nil
-		}
+		e.put(fs)
+	}
+}
+
+func (e *entry) put(fs *FS) {
+	if e.child != nil {
+		fs.iput(e.child)
+		e.child = nil
 	}
 }
