@@ -92,7 +92,7 @@ func (i *Inode) eachStep(start, end uint64, do func(h *handle, at uint64) (uint6
 		err = first(err, i.markDirty(h))
 		err = first(err, h.stop())
 		if err != nil && !i.fs.shouldRetry(err, &try) {
-			return noSpace(err)
+			return err
 		}
 	}
 	return nil
@@ -126,7 +126,7 @@ func (i *Inode) punchHole(start, end uint64) error {
 	}
 	i.touchFile()
 	err = first(err, i.markDirty(h))
-	return noSpace(first(err, h.stop()))
+	return first(err, h.stop())
 }
 
 // zeroEdges zeroes the parts of [start, end) that are not whole blocks.

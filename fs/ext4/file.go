@@ -63,7 +63,7 @@ func (i *Inode) mayOpen(flags uint32) error {
 func openFile(i *Inode, flags uint32) *File {
 	f := &File{fs: i.fs, i: i, unlock: i.mu.RUnlock, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
 	if f.write {
-		i.ops.writers.Add(1)
+		i.writers.Add(1)
 	}
 	return f
 }
@@ -78,7 +78,7 @@ func (f *File) Release() {
 	if f.released.Swap(true) {
 		return
 	}
-	if f.write && f.i.ops.writers.Add(-1) == 0 {
+	if f.write && f.i.writers.Add(-1) == 0 {
 		f.fs.alloc.DiscardInode(&f.i.pa)
 	}
 	f.fs.iput(f.i)

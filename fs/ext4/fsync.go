@@ -23,13 +23,34 @@ func (i *Inode) fsync(datasync bool) error {
 	if datasync {
 		tid = i.datasyncTID.Load()
 	}
-	dirty := i.ops.dataDirty.Swap(false)
-	if !dirty && fs.durable(tid) {
+	dirty := i.dataDirty.Swap(false)
+	err := fs.makeDurable(tid, dirty)
+	if err != nil && dirty {
+		i.dataDirty.Store(true)
+	}
+	return err
+}
+
+// makeDurable commits transaction tid if that is still to be done, and else
+// flushes the device if that was asked for.
+func (fs *FS) makeDurable(tid uint32, flush bool) error {
+	if !fs.durable(tid) {
+		if err := fs.syncTID(tid); err != nil || fs.durable(tid) {
+			return err
+		}
+	}
+	if !flush {
 		return nil
 	}
-	if err := fs.syncTID(tid); err != nil {
-		i.ops.dataDirty.Store(true)
-		return err
-	}
-	return nil
+	return fs.syncTID(0)
+}
+
+// noteLoaded is for an inode that has just been read: whatever its earlier life
+// in memory changed may be in the running transaction, or still in the device's
+// cache.
+func (i *Inode) noteLoaded() {
+	i.dataDirty.Store(true)
+	tid := i.fs.runningTID()
+	i.syncTID.Store(tid)
+	i.datasyncTID.Store(tid)
 }

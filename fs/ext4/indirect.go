@@ -46,7 +46,7 @@ func (i *Inode) mapIndirect(l ondisk.LBlock) (esRun, error) {
 }
 
 func (i *Inode) cacheRun(r esRun) esRun {
-	i.ops.es.insert(i.fs.ops.es, r)
+	i.es.insert(i.fs.ops.es, r)
 	return r
 }
 

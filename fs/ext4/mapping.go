@@ -21,7 +21,7 @@ const maxLBlocks = 1<<32 - 1
 // mapRun says what logical block l is, and how far that goes on. The run
 // starts at l and has at least one block; it may end earlier than the real one.
 func (i *Inode) mapRun(l ondisk.LBlock) (esRun, error) {
-	if r, ok := i.ops.es.lookup(i.fs.ops.es, i.ino, l); ok {
+	if r, ok := i.es.lookup(i.fs.ops.es, i.ino, l); ok {
 		return r, nil
 	}
 	return i.mapFromTree(l)
@@ -42,7 +42,7 @@ func (i *Inode) mapFromTree(l ondisk.LBlock) (esRun, error) {
 	if err != nil {
 		return esRun{}, err
 	}
-	i.ops.es.insert(i.fs.ops.es, r)
+	i.es.insert(i.fs.ops.es, r)
 	return r.from(l), nil
 }
 
@@ -191,10 +191,10 @@ func (i *Inode) insertRun(h *handle, r esRun) error {
 	err := t.Insert(extent.Extent{Logical: r.l, Len: r.n, Physical: r.p, Unwritten: r.st == esUnwritten})
 	t.close()
 	if err != nil {
-		i.ops.es.drop(i.fs.ops.es)
+		i.es.drop(i.fs.ops.es)
 		return i.fs.report(ondisk.InInode(err, i.ino))
 	}
-	i.ops.es.insert(i.fs.ops.es, r)
+	i.es.insert(i.fs.ops.es, r)
 	return nil
 }
 
@@ -205,11 +205,11 @@ func (i *Inode) convertRun(h *handle, r esRun, st extentState) error {
 	err := t.Convert(r.l, r.n, st == esUnwritten)
 	t.close()
 	if err != nil {
-		i.ops.es.drop(i.fs.ops.es)
+		i.es.drop(i.fs.ops.es)
 		return i.fs.report(ondisk.InInode(err, i.ino))
 	}
 	r.st = st
-	i.ops.es.insert(i.fs.ops.es, r)
+	i.es.insert(i.fs.ops.es, r)
 	return nil
 }
 
@@ -229,14 +229,14 @@ const maxAlloc = ondisk.ExtentMaxUnwrittenLen
 // it; size is what the file's size will be, in bytes. The blocks are in nobody's
 // map yet: insertRun or freeRun follows in the same handle.
 func (i *Inode) allocRun(h *handle, hole esRun, n uint32, size uint64, kind allocKind) (ondisk.FsBlock, uint32, error) {
-	req := allocRequest{logical: hole.l, len: min(n, hole.n, maxAlloc), size: size}
+	req := allocReq{logical: hole.l, n: min(n, hole.n, maxAlloc), size: size}
 	if kind != allocDirectory {
 		req.flags = mballoc.Data
 	}
 	if kind == allocFallocate {
 		req.flags |= mballoc.NoNormalize
 	}
-	if kind == allocData && i.ops.writers.Load() == 0 {
+	if kind == allocData && i.writers.Load() == 0 {
 		req.flags |= mballoc.NoWriter
 	}
 	if err := i.neighbours(hole, &req); err != nil {
@@ -247,43 +247,37 @@ func (i *Inode) allocRun(h *handle, hole esRun, n uint32, size uint64, kind allo
 		return 0, 0, err
 	}
 	if !i.addBlocks(int64(got)) {
-		return 0, 0, first(syscall.EFBIG, i.fs.freeBlocks(h, p, got, false))
+		return 0, 0, first(syscall.EFBIG, i.fs.freeBlocks(h, i, p, got, false))
 	}
 	return p, got, nil
 }
 
 // neighbours fills in what is mapped right before the hole and behind it, or
 // else where blocks of that place would be best.
-func (i *Inode) neighbours(hole esRun, req *allocRequest) error {
+func (i *Inode) neighbours(hole esRun, req *allocReq) error {
 	if hole.end() < maxLBlocks {
 		r, err := i.mapRun(ondisk.LBlock(hole.end()))
 		if err != nil {
 			return err
 		}
-		req.right = i.neighbour(r)
+		if r.st != esHole {
+			req.right, req.rightPhys, req.hasRight = r.l, r.p, true
+		}
 	}
 	if hole.l > 0 {
 		r, err := i.mapRun(hole.l - 1)
 		if err != nil {
 			return err
 		}
-		if req.left = i.neighbour(r); req.left.Valid {
+		if r.st != esHole {
+			req.left, req.leftPhys, req.hasLeft = r.l, r.p, true
 			return nil
 		}
 	}
 	t := openTree(i, nil)
 	defer t.close()
-	req.goal, _ = t.FindGoal(hole.l)
+	req.goal, req.hasGoal = t.FindGoal(hole.l)
 	return nil
-}
-
-// neighbour is the first block of a run as the allocator wants it. One cluster
-// is one block where we write.
-func (i *Inode) neighbour(r esRun) mballoc.Neighbour {
-	if r.st == esHole {
-		return mballoc.Neighbour{}
-	}
-	return mballoc.Neighbour{Logical: mballoc.LCluster(r.l), Physical: i.fs.clusterOf(r.p), Valid: true}
 }
 
 // addBlocks counts n more (or less) blocks in i_blocks; false: it cannot hold
@@ -297,7 +291,7 @@ func (i *Inode) addBlocks(n int64) bool {
 // freeRun gives blocks back that are mapped nowhere any more; metadata says
 // that they were nodes or directory blocks. The caller marks the inode dirty.
 func (i *Inode) freeRun(h *handle, p ondisk.FsBlock, n uint32, metadata bool) error {
-	if err := i.fs.freeBlocks(h, p, n, metadata); err != nil {
+	if err := i.fs.freeBlocks(h, i, p, n, metadata); err != nil {
 		return err
 	}
 	i.addBlocks(-int64(n))

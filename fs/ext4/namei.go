@@ -101,14 +101,6 @@ type newNode struct {
 
 func (n *newNode) isDir() bool { return n.mode&ondisk.ModeFmt == ondisk.ModeDir }
 
-// links is the link count to start with: a directory has ".".
-func (n *newNode) links() uint16 {
-	if n.isDir() {
-		return 2
-	}
-	return 1
-}
-
 func (fs *FS) makeAttr(c *Caller, parent ondisk.InodeNumber, name string, n *newNode) (Attr, error) {
 	i, err := fs.makeInode(c, parent, name, n)
 	if err != nil {
@@ -136,7 +128,7 @@ func (fs *FS) makeInode(c *Caller, parent ondisk.InodeNumber, name string, n *ne
 			fs.iput(i)
 		}
 		if !fs.shouldRetry(err, &try) {
-			return nil, noSpace(err)
+			return nil, err
 		}
 	}
 }
@@ -168,7 +160,7 @@ func (fs *FS) makeInDir(c *Caller, dir *Inode, name string, n *newNode) (*Inode,
 	if err != nil {
 		return nil, err
 	}
-	i, err := fs.newInode(h, dir, n.mode, c, name, n.links())
+	i, err := fs.newInode(h, dir, c, n.mode)
 	if err == nil {
 		if err = fs.link(h, dir, name, i, n, acl); err != nil {
 			err = first(err, i.abandon(h))
@@ -228,6 +220,7 @@ func (fs *FS) link(h *handle, dir *Inode, name string, i *Inode, n *newNode, acl
 func (i *Inode) fill(h *handle, dir *Inode, n *newNode) error {
 	switch n.mode & ondisk.ModeFmt {
 	case ondisk.ModeDir:
+		i.raw.LinksCount = 2
 		return i.dirInit(h, dir.ino)
 	case ondisk.ModeLnk:
 		return i.writeTarget(h, n.target)

@@ -73,8 +73,6 @@ func (fs *FS) report(err error) error {
 		return nil
 	case isCorrupt(err):
 		return fs.corrupt(err)
-	case errors.Is(err, errNoSpacePending):
-		return errNoSpacePending
 	case errors.As(err, &no):
 		return no
 	}
@@ -102,7 +100,18 @@ func (fs *FS) step(credits int, fn func(h *handle) error) error {
 		err = fn(h)
 		err = first(err, h.stop())
 		if !fs.shouldRetry(err, &try) {
-			return noSpace(err)
+			return err
 		}
 	}
+}
+
+// shouldRetry tells whether an operation that failed with err, and has stopped
+// its handle, is worth doing again: it was for lack of space, and a commit has
+// released some since. n counts the attempts from 0.
+func (fs *FS) shouldRetry(err error, n *int) bool {
+	if err != syscall.ENOSPC || !fs.spaceMayCome(*n) {
+		return false
+	}
+	*n++
+	return true
 }

@@ -30,7 +30,7 @@ func (fs *FS) Rename(c *Caller, oldParent ondisk.InodeNumber, oldName string, ne
 			from: entry{dir: oldDir, name: oldName}, to: entry{dir: newDir, name: newName}}
 		err := r.run()
 		if !fs.shouldRetry(err, &try) {
-			return noSpace(err)
+			return err
 		}
 	}
 }
@@ -238,7 +238,7 @@ func (r *renaming) makeWhiteout(h *handle) error {
 	if r.flags&RenameWhiteout == 0 {
 		return nil
 	}
-	w, err := r.fs.newInode(h, r.from.dir, ondisk.ModeChr, r.caller, "", 1)
+	w, err := r.fs.newInode(h, r.from.dir, r.caller, ondisk.ModeChr)
 	if err != nil {
 		return err
 	}

@@ -161,7 +161,7 @@ func (i *Inode) freeFrom(h *handle, from ondisk.LBlock, end uint64) error {
 	if uint64(from) >= end {
 		return nil
 	}
-	i.ops.es.remove(i.fs.ops.es, from, end)
+	i.es.remove(i.fs.ops.es, from, end)
 	for {
 		done, err := i.freeStep(h, from, ondisk.LBlock(end-1))
 		if err != nil || done {
@@ -188,7 +188,7 @@ func (i *Inode) freeStep(h *handle, from, to ondisk.LBlock) (bool, error) {
 		return i.freeRun(h, r.p, r.n, i.isDir())
 	})
 	if err != nil {
-		i.ops.es.drop(i.fs.ops.es)
+		i.es.drop(i.fs.ops.es)
 		err = i.fs.report(ondisk.InInode(err, i.ino))
 	}
 	return done, err

@@ -97,8 +97,8 @@ func (i *Inode) overwrite(p []byte, off uint64, flags WriteFlags) (bool, error) 
 
 // wroteInPlace remembers that fsync has a reason to flush the device.
 func (i *Inode) wroteInPlace() {
-	if !i.ops.dataDirty.Load() {
-		i.ops.dataDirty.Store(true)
+	if !i.dataDirty.Load() {
+		i.dataDirty.Store(true)
 	}
 }
 
@@ -121,7 +121,7 @@ func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error)
 		case done > 0 && errors.Is(err, syscall.ENOSPC):
 			return done, nil
 		default:
-			return done, noSpace(err)
+			return done, err
 		}
 	}
 	return done, nil
