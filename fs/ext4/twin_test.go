@@ -638,8 +638,8 @@ func TestTwin(t *testing.T) {
 				w.compareTree(w.root, RootIno)
 			}
 			m.unmount()
-			compareKernel(t, m.path, w.root)
 			t.Log(w.ops)
+			compareKernel(t, m.path, w.root)
 		})
 	}
 }

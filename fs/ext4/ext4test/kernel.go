@@ -1,44 +1,73 @@
 package ext4test
 
 import (
+	"crypto/sha256"
+	"io"
 	"os"
 	"os/exec"
-	"strings"
+	"path/filepath"
+	"testing"
 )
 
-// KernelMount mounts an image read-only with the kernel's ext4 on a temporary
-// directory, and returns it. The mount ends with the test. Without the right
-// to, it logs why and returns "".
-func KernelMount(t TB, image string) string { return kernelMount(t, image, "ro") }
-
-// KernelMountRW is KernelMount for writing; call the function to unmount.
-func KernelMountRW(t TB, image string) (dir string, unmount func()) {
-	dir = kernelMount(t, image, "rw")
-	return dir, func() { umount(t, dir) }
-}
-
-func kernelMount(t TB, image, mode string) string {
+// KernelMount mounts an image by the kernel's ext4 over a loop device and
+// calls fn with the mountpoint, which is unmounted when fn returns. Where that
+// is not allowed the test is skipped.
+func KernelMount(t TB, image, options string, fn func(dir string)) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Logf("the kernel's view is not compared: not root")
-		return ""
+		t.Skip("mounting by the kernel needs root")
 	}
 	dir := t.TempDir()
-	out, err := exec.Command("mount", "-t", "ext4", "-o", "loop,"+mode, image, dir).CombinedOutput()
-	if err != nil {
-		t.Logf("the kernel's view is not compared: mount: %v %s", err, strings.TrimSpace(string(out)))
-		return ""
+	opts := "loop"
+	if options != "" {
+		opts += "," + options
 	}
-	t.Cleanup(func() { umount(t, dir) })
-	return dir
+	if out, err := exec.Command("mount", "-t", "ext4", "-o", opts, image, dir).CombinedOutput(); err != nil {
+		t.Skipf("the kernel does not mount the image here: %v: %s", err, out)
+	}
+	defer func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
+			exec.Command("umount", "-l", dir).Run()
+			t.Errorf("umount: %v: %s", err, out)
+		}
+	}()
+	fn(dir)
 }
 
-// umount does nothing where nothing is mounted any more.
-func umount(t TB, dir string) {
-	if dir == "" || exec.Command("mountpoint", "-q", dir).Run() != nil {
-		return
-	}
-	if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-		t.Errorf("umount: %v %s", err, out)
+// KernelCrash lets the kernel mount an image, runs fn on it, and copies the
+// image file as it is while still mounted, after a sync of the file: as if the
+// power had gone. It returns the copy's path.
+func KernelCrash(t TB, image, options string, fn func(dir string)) string {
+	t.Helper()
+	copied := filepath.Join(t.TempDir(), "crashed")
+	KernelMount(t, image, options, func(dir string) {
+		fn(dir)
+		Copy(t, image, copied)
+	})
+	return copied
+}
+
+// Copy copies a file, keeping holes.
+func Copy(t TB, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "--sparse=always", from, to).CombinedOutput(); err != nil {
+		t.Fatalf("cp: %v: %s", err, out)
 	}
 }
+
+// Sum is the SHA-256 of a file.
+func Sum(t TB, path string) [32]byte {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		t.Fatal(err)
+	}
+	return [32]byte(h.Sum(nil))
+}
+
+var _ TB = (*testing.B)(nil)
