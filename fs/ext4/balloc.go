@@ -54,7 +54,11 @@ func (r blockReader) Uninit(g mballoc.GroupNumber) bool { return r.fs.groups[g].
 // group lie next to each other and are read in one go.
 func (r blockReader) Prefetch(g mballoc.GroupNumber, n int) {
 	last := min(uint64(g)+uint64(n), uint64(r.fs.groupCount))
-	go r.prefetch(uint64(g), last)
+	r.fs.work.Add(1)
+	go func() {
+		defer r.fs.work.Done()
+		r.prefetch(uint64(g), last)
+	}()
 }
 
 func (r blockReader) prefetch(g, last uint64) {
