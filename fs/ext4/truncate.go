@@ -24,9 +24,6 @@ func (i *Inode) truncate(newSize uint64) error {
 // in the same handle as the size.
 func (i *Inode) resize(newSize uint64, change func(h *handle) error) error {
 	old := i.raw.Size()
-	if i.raw.Flags&ondisk.InodeExtents == 0 && i.mapsBlocks() {
-		return i.noIndirect()
-	}
 	if newSize > old || !i.mapsBlocks() {
 		return i.setSize(newSize, change)
 	}
@@ -60,7 +57,7 @@ func (i *Inode) mapsBlocks() bool {
 	case ondisk.ModeReg, ondisk.ModeDir:
 		return i.raw.Flags&ondisk.InodeInlineData == 0
 	case ondisk.ModeLnk:
-		return i.raw.Flags&ondisk.InodeExtents != 0 && i.raw.Size() > ondisk.FastSymlinkMax
+		return i.raw.Size() > ondisk.FastSymlinkMax
 	}
 	return false
 }
@@ -133,7 +130,7 @@ const maxSmallCredits = 64
 // freeCredits is what freeing all blocks of i takes, if its extents are all in
 // the inode and that can be done in one handle.
 func (i *Inode) freeCredits() (int, bool) {
-	if i.treeDepth() > 0 {
+	if i.raw.Flags&ondisk.InodeExtents == 0 || i.treeDepth() > 0 {
 		return 0, false
 	}
 	groups := 0
@@ -162,6 +159,10 @@ func (i *Inode) freeFrom(h *handle, from ondisk.LBlock, end uint64) error {
 		return nil
 	}
 	i.es.remove(i.fs.ops.es, from, end)
+	if i.raw.Flags&ondisk.InodeExtents == 0 {
+		i.noteDatasync(h)
+		return i.freeIndirect(h, from)
+	}
 	for {
 		done, err := i.freeStep(h, from, ondisk.LBlock(end-1))
 		if err != nil || done {
