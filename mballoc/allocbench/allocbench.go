@@ -92,15 +92,21 @@ type workload struct {
 	unit    string
 	prepare func(b *bench) error // before the allocator sees the disk
 	round   func(w *worker) error
-	once    bool // look at the layout of the first round only
 }
 
 var workloads = map[string]workload{
 	"fallocate2": {unit: "8 KiB allocations", round: fallocate2},
-	"untar":      {unit: "files", prepare: prepareUntar, round: untar, once: true},
+	"untar":      {unit: "files", prepare: prepareUntar, round: untar},
 	"stream":     {unit: "64 KiB writes", round: stream},
 	"fragmented": {unit: "2 MiB allocations", prepare: prepareFragmented, round: fragmented},
 	"mixed":      {unit: "operations", prepare: prepareMixed, round: mixed},
+}
+
+// seedWorkloads are those that only Seeds runs.
+var seedWorkloads = map[string]workload{
+	"2000x100k": {unit: "files", round: files100k},
+	"lastgroup": {unit: "allocations", prepare: fillAllButLast, round: lastGroup},
+	"32x20m":    {unit: "files", round: files20m},
 }
 
 // Workloads lists the names.
@@ -123,12 +129,17 @@ func (c *Config) geometry() (mballoc.Geometry, error) {
 }
 
 // Run runs one workload.
-func Run(cfg Config) (*Report, error) { return run(cfg, hooks{}) }
+func Run(cfg Config) (*Report, error) {
+	if _, ok := workloads[cfg.Workload]; !ok {
+		return nil, fmt.Errorf("workload %q: must be one of %s", cfg.Workload, strings.Join(Workloads(), ", "))
+	}
+	return run(cfg, hooks{})
+}
 
 func run(cfg Config, h hooks) (*Report, error) {
 	wl, ok := workloads[cfg.Workload]
 	if !ok {
-		return nil, fmt.Errorf("workload %q: must be one of %s", cfg.Workload, strings.Join(Workloads(), ", "))
+		wl = seedWorkloads[cfg.Workload]
 	}
 	b, err := newBench(cfg, wl)
 	if err != nil {
