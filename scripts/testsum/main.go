@@ -28,23 +28,29 @@ type summary struct {
 	passed  int
 	skipped int
 	failed  int
+	bad     bool // a package failed
 }
 
 func main() {
 	s := &summary{w: os.Stdout, output: map[key]*strings.Builder{}}
-	in := bufio.NewScanner(os.Stdin)
+	if err := s.read(os.Stdin); err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+		os.Exit(1)
+	}
+	if s.bad {
+		os.Exit(1)
+	}
+}
+
+// read takes a whole stream and ends with the counts.
+func (s *summary) read(r io.Reader) error {
+	in := bufio.NewScanner(r)
 	in.Buffer(nil, 16<<20)
 	for in.Scan() {
 		s.line(in.Bytes())
 	}
 	fmt.Fprintf(s.w, "%d tests passed, %d skipped, %d failed\n", s.passed, s.skipped, s.failed)
-	if err := in.Err(); err != nil {
-		fmt.Fprintln(os.Stderr, "testsum:", err)
-		os.Exit(1)
-	}
-	if s.failed > 0 {
-		os.Exit(1)
-	}
+	return in.Err()
 }
 
 // line takes one line; what is not an event (build errors of old go commands)
@@ -92,7 +98,7 @@ func (s *summary) end(k key, action string) {
 // endPackage prints a package's closing lines; of a failed one all it said.
 func (s *summary) endPackage(out, action string) {
 	if action == "fail" {
-		s.failed++
+		s.bad = true
 		fmt.Fprint(s.w, out)
 		return
 	}
