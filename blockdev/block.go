@@ -15,6 +15,11 @@ type rawDevice struct {
 
 func newBlock(f *os.File, readOnly bool) (Device, error) {
 	fd := int(f.Fd())
+	// The kernel lets root open a write-protected device for writing, and
+	// fails the writes.
+	if ro, err := unix.IoctlGetInt(fd, unix.BLKROGET); err == nil && ro != 0 && !readOnly {
+		return nil, &NotWritableError{Path: f.Name(), Err: unix.EROFS}
+	}
 	var size uint64
 	if err := ioctlPtr(fd, unix.BLKGETSIZE64, unsafe.Pointer(&size)); err != nil {
 		return nil, &os.PathError{Op: "size of", Path: f.Name(), Err: err}

@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"extfused/blockdev"
 	"extfused/fs/ondisk"
 )
 
@@ -148,6 +149,7 @@ type Options struct {
 	NoBarrier   bool          // barrier=0: no device flushes at commits
 	AsyncCommit bool          // journal_async_commit
 	Data        DataMode
+	JournalDev  blockdev.Device // journal_path=: the external journal, opened by the caller
 	Errors      ErrorsPolicy
 	Discard     bool    // discard freed blocks once their transaction has committed
 	NoDelInit   bool    // noinit_itable: leave inode tables to be zeroed on first use

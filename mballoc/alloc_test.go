@@ -1,0 +1,140 @@
+package mballoc_test
+
+import (
+	"errors"
+	"testing"
+
+	"extfused/mballoc"
+	"extfused/mballoc/simdisk"
+)
+
+// geo4k is a file system of 4 KiB blocks with full groups of 128 MiB.
+func geo4k(groups int) mballoc.Geometry {
+	return mballoc.Geometry{Groups: mballoc.GroupNumber(groups), ClustersPerGroup: 32768, Clusters: uint64(groups) * 32768,
+		BlockSizeBits: 12, FlexSize: 16, CPUs: 2}
+}
+
+type rig struct {
+	t *testing.T
+	d *simdisk.Disk
+	a *mballoc.Allocator
+	j *simdisk.Journal
+}
+
+func newRig(t *testing.T, geo mballoc.Geometry, o mballoc.Options, prepare func(*simdisk.Disk)) *rig {
+	t.Helper()
+	d := simdisk.New(geo)
+	if prepare != nil {
+		prepare(d)
+	}
+	a, err := mballoc.New(geo, d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &rig{t, d, a, &simdisk.Journal{D: d, A: a}}
+}
+
+func (r *rig) alloc(req *mballoc.Request) mballoc.Result {
+	r.t.Helper()
+	res, err := r.a.Allocate(r.d.Begin(), req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return res
+}
+
+// file is a growing file: its extents, and the request for more.
+type file struct {
+	ino     uint32
+	state   mballoc.InodeState
+	len     uint32 // clusters
+	extents []mballoc.Result
+	goal    mballoc.Cluster
+	flags   mballoc.Flags
+	writer  uint32
+}
+
+// append grows the file by n clusters of size bytes each; it returns the error of the first failing allocation.
+func (f *file) append(r *rig, n uint32, clusterSize uint64) error {
+	end := f.len + n
+	for f.len < end {
+		req := mballoc.Request{Ino: f.ino, State: &f.state, Logical: mballoc.LCluster(f.len), Len: end - f.len, Goal: f.goal, HasGoal: true,
+			Size: uint64(end) * clusterSize, Flags: mballoc.Data | f.flags, Writer: f.writer}
+		if k := len(f.extents); k > 0 {
+			last := f.extents[k-1]
+			req.Left = mballoc.Neighbour{Logical: mballoc.LCluster(f.len - 1), Physical: last.Start + mballoc.Cluster(last.Len) - 1, Valid: true}
+		}
+		var res mballoc.Result
+		err := r.j.Op(func(tx *simdisk.Tx) (err error) {
+			res, err = r.a.Allocate(tx, &req)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		f.len += res.Len
+		if k := len(f.extents); k > 0 && f.extents[k-1].Start+mballoc.Cluster(f.extents[k-1].Len) == res.Start {
+			f.extents[k-1].Len += res.Len
+		} else {
+			f.extents = append(f.extents, res)
+		}
+	}
+	return nil
+}
+
+// truncate frees all of the file.
+func (f *file) truncate(r *rig) error {
+	r.a.DiscardInode(&f.state)
+	for _, e := range f.extents {
+		if err := r.j.Op(func(tx *simdisk.Tx) error { return r.a.Free(tx, e.Start, e.Len, 0) }); err != nil {
+			return err
+		}
+	}
+	f.extents, f.len = nil, 0
+	return nil
+}
+
+func TestSequentialFileIsOneExtent(t *testing.T) {
+	r := newRig(t, geo4k(4), mballoc.Options{}, nil)
+	f := file{ino: 12}
+	for range 1000 {
+		if err := f.append(r, 16, 4096); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.a.DiscardInode(&f.state)
+	if len(f.extents) > 2 { // the first 64 KiB come from a locality group
+		t.Fatalf("%d extents: %v", len(f.extents), f.extents)
+	}
+	if got := r.a.FreeClusters(); got != 4*32768-16000 {
+		t.Fatalf("free clusters %d", got)
+	}
+}
+
+func TestNoSpaceAndPending(t *testing.T) {
+	r := newRig(t, geo4k(1), mballoc.Options{}, nil)
+	f := file{ino: 12}
+	var err error
+	for err == nil {
+		err = f.append(r, 512, 4096)
+	}
+	var full *mballoc.NoSpaceError
+	if !errors.Is(err, mballoc.ErrNoSpace) || !errors.As(err, &full) || full.Pending != 0 || f.len != 32768 {
+		t.Fatalf("%v after %d clusters", err, f.len)
+	}
+	if err := f.truncate(r); err != nil {
+		t.Fatal(err)
+	}
+	if err = f.append(r, 1, 4096); !errors.As(err, &full) || full.Pending != 32768 {
+		t.Fatalf("allocation before the commit: %v", err)
+	}
+	r.j.Commit(nil)
+	if err := f.append(r, 32768, 4096); err != nil {
+		t.Fatal(err)
+	}
+}

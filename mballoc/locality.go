@@ -1,0 +1,109 @@
+package mballoc
+
+// LocalityGroup packs small files: they take their clusters from preallocations of the group instead of having their own. There is one
+// for each CPU-ish stripe; a writer comes back to its own as long as that is not busy.
+type LocalityGroup struct {
+	mu  mutex
+	pas []*PreallocSpace // guarded by mu; at most maxGroupPAs
+	// self points here. What is stored in a preallocation goes through it, so that the compiler sees that allocation contexts, and with them
+	// callers' requests, stay on the stack.
+	self *LocalityGroup
+	_    [24]byte
+}
+
+// maxGroupPAs bounds the preallocations of a locality group; the one with the least left goes first.
+const maxGroupPAs = 8
+
+// lockLocality finds a locality group for a writer and locks it: the writer's own, else any that is free, else its own after waiting.
+func (a *Allocator) lockLocality(writer uint32) *LocalityGroup {
+	n := uint32(len(a.localities))
+	own := writer % n
+	for i := uint32(0); i < n; i++ {
+		if lg := &a.localities[(own+i)%n]; lg.mu.tryLock() {
+			return lg
+		}
+	}
+	lg := &a.localities[own]
+	lg.mu.lock(&a.contended, lockLocality)
+	return lg
+}
+
+// pick is the preallocation with room for n clusters that lies closest to the goal. lg.mu is held.
+func (a *Allocator) pickGroupPA(lg *LocalityGroup, goal Cluster, n uint32) *PreallocSpace {
+	var best *PreallocSpace
+	var bestDist Cluster
+	for _, pa := range lg.pas {
+		if pa.length < n || a.groups[pa.group].is(groupCorrupt) {
+			continue
+		}
+		at := a.cluster(pa.group, pa.start)
+		dist := max(at, goal) - min(at, goal)
+		if best == nil || dist < bestDist {
+			best, bestDist = pa, dist
+		}
+	}
+	return best
+}
+
+// useGroupPA serves n clusters from the locality group. ok is false when it has no room for all of them. lg.mu is held.
+func (a *Allocator) useGroupPA(m Marker, lg *LocalityGroup, st *stripe, goal Cluster, n uint32) (res Result, ok bool, err error) {
+	pa := a.pickGroupPA(lg, goal, n)
+	if pa == nil {
+		return Result{}, false, nil
+	}
+	gi := &a.groups[pa.group]
+	start := pa.start
+	if err := a.cutPA(m, gi, pa, 0, n); err != nil {
+		return Result{}, true, err
+	}
+	if pa.length == 0 {
+		lg.forget(pa)
+		gi.mu.lock(&a.contended, lockGroup)
+		a.unlinkPA(st, gi, pa)
+		gi.mu.unlock()
+	}
+	st.inc(cGroupPAHits)
+	return Result{Start: a.cluster(pa.group, start), Len: n}, true, nil
+}
+
+// newGroupPA makes a preallocation of clusters that useLocked just took. lg.mu, gi.mu and gi.disk are held.
+func (a *Allocator) newGroupPA(st *stripe, gi *GroupInfo, lg *LocalityGroup, start GrpCluster, n uint32) {
+	pa := &PreallocSpace{group: gi.num, start: start, length: n, lg: lg.self}
+	lg.pas = append(lg.pas, pa)
+	a.linkPA(st, gi, pa)
+	st.add(cPreallocated, uint64(n))
+}
+
+// trimGroupPAs discards the smallest preallocations above the bound. lg.mu is held.
+func (a *Allocator) trimGroupPAs(lg *LocalityGroup) {
+	for len(lg.pas) > maxGroupPAs {
+		least := lg.pas[0]
+		for _, pa := range lg.pas {
+			if pa.length < least.length {
+				least = pa
+			}
+		}
+		a.discardGroupPA(least)
+	}
+}
+
+// discardGroupPA discards pa unless it is gone already. pa.lg.mu is held.
+func (a *Allocator) discardGroupPA(pa *PreallocSpace) uint64 {
+	if !pa.lg.forget(pa) {
+		return 0
+	}
+	return a.releasePA(pa)
+}
+
+func (lg *LocalityGroup) forget(pa *PreallocSpace) bool {
+	for i, p := range lg.pas {
+		if p == pa {
+			last := len(lg.pas) - 1
+			lg.pas[i] = lg.pas[last]
+			lg.pas[last] = nil
+			lg.pas = lg.pas[:last]
+			return true
+		}
+	}
+	return false
+}
