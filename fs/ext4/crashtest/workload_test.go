@@ -323,16 +323,17 @@ func (w *workload) replace() (string, error) {
 	if old == nil {
 		return "replace: no file", nil
 	}
-	a, f, err := w.fs.Create(caller, p.dir.ino, "tmp", 0o644, 0)
+	tmp := w.newName()
+	a, f, err := w.fs.Create(caller, p.dir.ino, tmp, 0o644, 0)
 	if err != nil {
 		return "replace", err
 	}
 	n := &node{id: w.id(), ino: a.Ino, kind: 'f', nlink: 1, open: f}
-	p.dir.kids["tmp"] = n
+	p.dir.kids[tmp] = n
 	w.touched(p.dir, n)
 	err = w.writeWords(n, 0, 500+w.rng.IntN(2000))
 	w.closeFile(n)
-	// The tree with "tmp" in it is a state of its own.
+	// The tree with both files is a state of its own.
 	w.states = append(w.states, capture(w.root))
 	w.trace = append(w.trace, fmt.Sprintf("%d replace %s, written", w.op, p.name))
 	w.op++
@@ -340,10 +341,10 @@ func (w *workload) replace() (string, error) {
 	if err != nil {
 		return "replace", err
 	}
-	if err := w.fs.Rename(caller, p.dir.ino, "tmp", p.dir.ino, p.name, 0); err != nil {
+	if err := w.fs.Rename(caller, p.dir.ino, tmp, p.dir.ino, p.name, 0); err != nil {
 		return "replace", err
 	}
-	delete(p.dir.kids, "tmp")
+	delete(p.dir.kids, tmp)
 	p.dir.kids[p.name] = n
 	w.touched(p.dir, n, old)
 	w.dropLink(old)
