@@ -18,8 +18,13 @@ var bin, work string
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
-	if len(os.Args) > 2 && os.Args[1] == "writer" {
-		return writerMain(os.Args[2], os.Args[3])
+	if len(os.Args) == 4 {
+		switch os.Args[1] {
+		case "writer":
+			return writerMain(os.Args[2], os.Args[3])
+		case "posix":
+			return posixMain(os.Args[2], os.Args[3])
+		}
 	}
 	var err error
 	if work, err = os.MkdirTemp("", "extfused-e2e"); err != nil {
