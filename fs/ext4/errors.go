@@ -90,18 +90,41 @@ func (fs *FS) errorsPolicy() ErrorsPolicy {
 	return ErrorsContinue
 }
 
-// recordError notes damage in the superblock in memory; it goes to the device
-// with the next superblock write, or at once when the journal is aborted.
+// recordError notes damage in the superblock in memory, and sees to it that
+// the device learns of it: by a transaction of its own, which may have to wait
+// for the caller's handle, or by reportAbort when the journal is aborted.
 func (fs *FS) recordError(c *ondisk.CorruptError) {
 	now := fs.now().Unix()
 	s := &fs.super
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	noteError(&s.sb, c, now)
-	fs.super.errorsPending = true
+	pending := s.errorsPending
+	s.errorsPending = true
+	s.mu.Unlock()
+	if pending || fs.errorsPolicy() != ErrorsContinue {
+		return
+	}
+	fs.health.reports.Add(1)
+	go fs.saveErrors()
 }
 
-// euclean is EFSCORRUPTED in the error code numbering of s_last_error_errcode.
+// saveErrors brings the error fields to the device.
+func (fs *FS) saveErrors() {
+	defer fs.health.reports.Done()
+	h, err := fs.begin(creditsSuper)
+	if err != nil {
+		return
+	}
+	err = fs.updateSuper(h, func(*ondisk.SuperBlock) { fs.super.errorsPending = false })
+	if serr := h.stop(); err == nil {
+		err = serr
+	}
+	if err != nil {
+		fs.logf(LevelWarn, "recording the error in the superblock: %v", err)
+	}
+}
+
+// errcodeCorrupted is EFSCORRUPTED in the numbering of s_last_error_errcode.
 const errcodeCorrupted = 16
 
 // noteError fills in the error fields as the kernel does: the first error and

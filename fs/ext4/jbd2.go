@@ -224,6 +224,9 @@ func (fs *FS) journalError(err error) error {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, journal.ErrClosed) {
+		return syscall.EROFS
+	}
 	fs.aborted(err)
 	var corrupt *ondisk.CorruptError
 	if errors.As(err, &corrupt) {

@@ -39,10 +39,13 @@ func (fs *FS) openJournal(sb *ondisk.SuperBlock) (*journal.Journal, *ondisk.Supe
 	if err != nil {
 		return nil, nil, err
 	}
-	if dirty || j.NeedsRecovery() {
-		if sb, err = fs.recoverJournal(j); err != nil {
-			return nil, nil, err
-		}
+	if dirty {
+		sb, err = fs.recoverJournal(j)
+	} else {
+		err = j.Wipe()
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	if fs.opts.ReadOnly {
 		return nil, sb, nil

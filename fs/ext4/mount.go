@@ -280,8 +280,9 @@ func (fs *FS) unmount() error {
 	if !fs.opts.ReadOnly && fs.stopped.Load() == 0 {
 		fs.evictUnlinked()
 	}
-	err := fs.closeJournal()
 	fs.health.reports.Wait()
+	err := fs.closeJournal()
+	fs.health.reports.Wait() // closing may have failed and reported
 	if err == nil && fs.writable() == nil {
 		err = fs.markUnmounted()
 	}

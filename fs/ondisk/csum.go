@@ -277,22 +277,25 @@ func (c Csum) SetDxBlock(inodeSeed uint32, b []byte) {
 	}
 }
 
-// VerifyDir checks a block of a directory of either kind: a leaf by its tail
-// entry, an index block by its own.
+// VerifyDir checks a block of a directory of either kind: an index block by
+// its own tail, a leaf by its tail entry. An index block is known by its first
+// entries, which leave no room for a tail entry; what stands at the block's end
+// does not tell, since a root that the kernel made of a leaf keeps the bytes of
+// the tail entry under its own tail.
 func (c Csum) VerifyDir(inodeSeed uint32, b []byte) bool {
-	if DirTail(b) != nil {
-		return c.VerifyDirBlock(inodeSeed, b)
+	if _, ok := DxEntriesOffset(b); ok {
+		return c.VerifyDxBlock(inodeSeed, b)
 	}
-	return c.VerifyDxBlock(inodeSeed, b)
+	return c.VerifyDirBlock(inodeSeed, b)
 }
 
 // SetDir stores the checksum of a block of a directory of either kind.
 func (c Csum) SetDir(inodeSeed uint32, b []byte) {
-	if DirTail(b) != nil {
-		c.SetDirBlock(inodeSeed, b)
+	if _, ok := DxEntriesOffset(b); ok {
+		c.SetDxBlock(inodeSeed, b)
 		return
 	}
-	c.SetDxBlock(inodeSeed, b)
+	c.SetDirBlock(inodeSeed, b)
 }
 
 // xattrBlock covers the block's own number and the block with h_checksum
