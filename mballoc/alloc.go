@@ -103,6 +103,9 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 	ac.OrigEx = FreeExtent{Logical: r.Logical, Len: n}
 	ac.setGoal()
 	ac.groupOrFile(prealloc)
+	if ac.lg != nil && ac.displaced() {
+		ac.leaveLocality(prealloc)
+	}
 	if ac.lg != nil {
 		defer ac.lg.mu.unlock()
 		if res, ok, err := a.useGroupPA(m, ac.lg, st, a.cluster(ac.GoalEx.Group, ac.GoalEx.Start), n); ok {
@@ -138,6 +141,24 @@ func (ac *AllocationContext) groupOrFile(prealloc bool) {
 	open := r.Flags&NoWriter == 0
 	ac.stream = !small && open
 	ac.prealloc = prealloc && ac.stream && r.State != nil && r.Flags&(NoPrealloc|NoNormalize) == 0
+}
+
+// displaced tells that a small file which is being written piece by piece would not get this piece behind the last one from the locality group: other
+// files have grown in between.
+func (ac *AllocationContext) displaced() bool {
+	if !ac.adjacent || ac.req.State == nil || ac.req.Flags&(NoWriter|NoNormalize) != 0 {
+		return false
+	}
+	goal := ac.a.cluster(ac.GoalEx.Group, ac.GoalEx.Start)
+	pa := ac.a.pickGroupPA(ac.lg, goal, ac.OrigEx.Len)
+	return pa != nil && ac.a.cluster(pa.group, pa.start) != goal
+}
+
+// leaveLocality turns the request into one of a large file.
+func (ac *AllocationContext) leaveLocality(prealloc bool) {
+	ac.lg.mu.unlock()
+	ac.lg = nil
+	ac.stream, ac.prealloc = true, prealloc
 }
 
 // fileBytes is the size the file is about to have.

@@ -22,7 +22,7 @@ var (
 var modelGeometries = map[string]mballoc.Geometry{
 	"1k":       {Groups: 5, ClustersPerGroup: 8192, Clusters: 5*8192 - 1000, BlockSizeBits: 10, FlexSize: 16, CPUs: 2},
 	"4k":       {Groups: 3, ClustersPerGroup: 32768, Clusters: 2*32768 + 8, BlockSizeBits: 12, FlexSize: 0, CPUs: 3},
-	"64k":      {Groups: 2, ClustersPerGroup: 65536, Clusters: 2*65536 - 77, BlockSizeBits: 16, FlexSize: 4, CPUs: 1},
+	"64k":      {Groups: 3, ClustersPerGroup: 16384, Clusters: 3*16384 - 77, BlockSizeBits: 16, FlexSize: 4, CPUs: 1},
 	"bigalloc": {Groups: 6, ClustersPerGroup: 8 * 1000, Clusters: 6*8000 - 1, BlockSizeBits: 12, ClusterBits: 4, FlexSize: 2, CPUs: 2},
 	"stripe":   {Groups: 6, ClustersPerGroup: 4096, Clusters: 6*4096 - 100, BlockSizeBits: 12, Stripe: 48, CPUs: 2},
 }
@@ -36,6 +36,7 @@ type modelFile struct {
 	ext    []modelExtent // sorted
 	size   uint64        // clusters
 	closed bool
+	small  bool // never more than 16 blocks
 }
 
 // model is the plain truth: which cluster is used on disk, and which wait for a commit.
@@ -49,6 +50,9 @@ type model struct {
 	files   []*modelFile
 	meta    []uint64
 	nextIno uint32
+	full    int // allocations that found nothing
+	waits   int // of these, with clusters waiting for a commit
+	turn    int // full + waits at which to shrink
 	shrink  bool
 	failing bool
 }
@@ -61,13 +65,13 @@ func TestModel(t *testing.T) {
 	t.Logf("seed %d", seed)
 	for name, geo := range modelGeometries {
 		t.Run(name, func(t *testing.T) {
-			runModel(t, geo, seed, *modelEvents/len(modelGeometries))
+			runModel(t, geo, seed, *modelEvents/len(modelGeometries)/slow)
 		})
 	}
 }
 
 func runModel(t *testing.T, geo mballoc.Geometry, seed uint64, events int) {
-	m := &model{rng: rand.New(rand.NewPCG(seed, uint64(geo.Clusters))), geo: geo, pending: map[uint64]uint32{}, nextIno: 11}
+	m := &model{rng: rand.New(rand.NewPCG(seed, uint64(geo.Clusters))), geo: geo, pending: map[uint64]uint32{}, nextIno: 11, turn: 100}
 	m.rig = newRig(t, geo, mballoc.Options{BuddyBytes: 1}, func(d *simdisk.Disk) { // the least number of buddies: evictions all the time
 		for g := range geo.Groups {
 			d.SetUsed(g, 0, 5)
@@ -89,22 +93,28 @@ func runModel(t *testing.T, geo mballoc.Geometry, seed uint64, events int) {
 			t.Fatalf("seed %d, event %d (%s): %v", seed, i, what, err)
 		}
 	}
-	t.Logf("%d of %d clusters used, %d files, %+v", m.nused, geo.Clusters, len(m.files), m.a.Stats())
+	s := m.a.Stats()
+	t.Logf("%d of %d clusters used, %d files, %d x full, %d x full but for a commit, %+v", m.nused, geo.Clusters, len(m.files), m.full, m.waits, s)
+	if events >= 15000 && (m.full == 0 || m.waits == 0 || s.FreedJoined == 0 || geo.Groups > 4 && s.BuddiesEvicted == 0) {
+		t.Errorf("seed %d: the events missed what they should reach", seed)
+	}
 }
 
 var errInjected = errors.New("injected")
 
 // event does one random thing and says what.
 func (m *model) event() string {
-	if m.rng.IntN(2000) == 0 {
-		m.shrink = !m.shrink
+	if hits := m.full + m.waits; !m.shrink && hits >= m.turn { // full for long enough
+		m.shrink = true
+	} else if m.shrink && m.nused < m.geo.Clusters/3 {
+		m.shrink, m.turn = false, hits+100
 	}
 	switch n := m.rng.IntN(100); {
-	case n < 50 && !m.shrink || n < 15:
+	case n < 65 && !m.shrink || n < 20:
 		return m.write()
-	case n < 65:
+	case n < 73:
 		return m.punch()
-	case n < 75:
+	case n < 75 && (m.shrink || m.rng.IntN(20) == 0):
 		return m.remove()
 	case n < 82:
 		return m.metadata()
@@ -134,7 +144,7 @@ func (m *model) event() string {
 func (m *model) pick() *modelFile {
 	if len(m.files) == 0 || len(m.files) < 40 && m.rng.IntN(20) == 0 {
 		m.nextIno++
-		m.files = append(m.files, &modelFile{ino: m.nextIno, closed: m.rng.IntN(3) == 0})
+		m.files = append(m.files, &modelFile{ino: m.nextIno, closed: m.rng.IntN(3) == 0, small: m.rng.IntN(3) == 0})
 	}
 	return m.files[m.rng.IntN(len(m.files))]
 }
@@ -146,7 +156,10 @@ func (m *model) write() string {
 	if m.rng.IntN(4) == 0 {
 		at = m.rng.Uint64N(f.size + 2000)
 	}
-	n := 1 + m.rng.Uint64N(1<<m.rng.IntN(12))
+	n := 1 + m.rng.Uint64N(1<<m.rng.IntN(13))
+	if f.small {
+		at, n = min(at, 14>>m.geo.ClusterBits), 1
+	}
 	i, mapped := slices.BinarySearchFunc(f.ext, at, func(e modelExtent, at uint64) int {
 		switch {
 		case e.logical+e.n <= at:
@@ -176,7 +189,7 @@ func (m *model) write() string {
 	}
 	res, err := m.a.Allocate(m.d.Begin(), &req)
 	what := fmt.Sprintf("write %+v = %v, %v", req.Flags, res, err)
-	if !m.took(req.Len, res, err) {
+	if !m.took(&req, res, err) {
 		return what
 	}
 	f.ext = slices.Insert(f.ext, i, modelExtent{at, uint64(res.Len), uint64(res.Start)})
@@ -198,10 +211,19 @@ func (m *model) flags(f *modelFile) mballoc.Flags {
 }
 
 // took enters an allocation into the model; the model fails the test when the clusters were not free.
-func (m *model) took(asked uint32, res mballoc.Result, err error) bool {
+func (m *model) took(req *mballoc.Request, res mballoc.Result, err error) bool {
+	asked, goalOnly := req.Len, req.Flags&mballoc.GoalOnly != 0
 	if err != nil {
 		if !errors.Is(err, mballoc.ErrNoSpace) && !(m.failing && errors.Is(err, errInjected)) {
 			m.t.Fatalf("allocate: %v", err)
+		}
+		var full *mballoc.NoSpaceError
+		if errors.As(err, &full) && goalOnly {
+			return false
+		} else if full != nil && full.Pending > 0 {
+			m.waits++
+		} else if full != nil {
+			m.full++
 		}
 		return false
 	}
@@ -300,7 +322,7 @@ func (m *model) metadata() string {
 	}
 	req := mballoc.Request{Ino: 2, Len: 1 + m.rng.Uint32N(2), Goal: mballoc.Cluster(m.rng.Uint64N(m.geo.Clusters)), HasGoal: true}
 	res, err := m.a.Allocate(m.d.Begin(), &req)
-	if m.took(req.Len, res, err) {
+	if m.took(&req, res, err) {
 		for i := range res.Len {
 			m.meta = append(m.meta, uint64(res.Start)+uint64(i))
 		}

@@ -54,7 +54,11 @@ func (r blockReader) Uninit(g mballoc.GroupNumber) bool { return r.fs.groups[g].
 // group lie next to each other and are read in one go.
 func (r blockReader) Prefetch(g mballoc.GroupNumber, n int) {
 	last := min(uint64(g)+uint64(n), uint64(r.fs.groupCount))
-	go r.prefetch(uint64(g), last)
+	r.fs.work.Add(1)
+	go func() {
+		defer r.fs.work.Done()
+		r.prefetch(uint64(g), last)
+	}()
 }
 
 func (r blockReader) prefetch(g, last uint64) {
@@ -234,6 +238,10 @@ type allocReq struct {
 	leftPhys ondisk.FsBlock
 	hasLeft  bool
 
+	right     ondisk.LBlock // the first mapped block behind logical+n, with hasRight
+	rightPhys ondisk.FsBlock
+	hasRight  bool
+
 	writer uint32 // same for what one process writes
 }
 
@@ -247,6 +255,9 @@ func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocReq) (ondisk.FsBlock, uin
 	}
 	if r.hasLeft {
 		req.Left = mballoc.Neighbour{Logical: mballoc.LCluster(r.left), Physical: fs.clusterOf(r.leftPhys), Valid: true}
+	}
+	if r.hasRight {
+		req.Right = mballoc.Neighbour{Logical: mballoc.LCluster(r.right), Physical: fs.clusterOf(r.rightPhys), Valid: true}
 	}
 	if r.flags&mballoc.Data == 0 {
 		req.State = nil

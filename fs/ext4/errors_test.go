@@ -41,7 +41,13 @@ func TestMountRefuses(t *testing.T) {
 		{"encrypt", func(t *testing.T, dev blockdev.Device) { setIncompat(t, dev, 1<<16) }, ErrUnsupported, "encrypt"},
 		{"unknown ro_compat", func(t *testing.T, dev blockdev.Device) { setROCompat(t, dev, 1<<29) }, ErrReadOnly, "FEATURE_R29"},
 		{"superblock checksum", func(t *testing.T, dev blockdev.Device) { poke(t, dev, 1024+0x78, 'x') }, nil, "checksum"},
-		{"descriptor checksum", func(t *testing.T, dev blockdev.Device) { poke(t, dev, 4096+0x18, 0xde, 0xad) }, nil, "group descriptor: checksum"},
+		{"descriptor checksum", func(t *testing.T, dev blockdev.Device) {
+			sb, err := readSuper(dev, ondisk.SuperBlockOffset)
+			if err != nil {
+				t.Fatal(err)
+			}
+			poke(t, dev, int64(sb.DescBlock(0))<<sb.BlockBits()+0x18, 0xde, 0xad)
+		}, nil, "group descriptor: checksum"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dev := ext4test.Load(t, good)

@@ -326,8 +326,38 @@ func (i *Inode) tableBuffer() (*bcache.Buffer, []byte, error) {
 	return b, b.Data()[off : off+i.fs.inodeSize], nil
 }
 
+// tableReadahead is how many blocks of an inode table are read at once, a
+// power of two (ext4's inode_readahead_blks): who asks for one inode of a
+// directory will ask for its neighbours.
+const tableReadahead = 32
+
+// prefetchTable reads the neighbourhood of table block blk of group g, as far
+// as the table is in use, unless blk is cached.
+func (fs *FS) prefetchTable(g ondisk.GroupNumber, blk ondisk.FsBlock) {
+	if b := fs.cache.Lookup(uint64(blk)); b != nil {
+		b.Put()
+		return
+	}
+	gr := &fs.groups[g]
+	gr.mu.Lock()
+	used := fs.inodesPerGroup
+	if fs.hasGroupCsum {
+		used -= min(gr.desc.ItableUnused(), used)
+	}
+	gr.mu.Unlock()
+	first := gr.desc.InodeTable()
+	at := uint32(blk-first) &^ (tableReadahead - 1)
+	end := min(at+tableReadahead, (used+fs.inodesPerBlock-1)/fs.inodesPerBlock)
+	if end > at+1 {
+		fs.cache.Prefetch(uint64(first)+uint64(at), int(end-at))
+	}
+}
+
 // loadInode reads an inode from its table and checks it. ESTALE: it is free.
 func (fs *FS) loadInode(i *Inode) error {
+	g, _ := fs.groupOf(i.ino)
+	blk, _ := fs.inodeSlot(i.ino)
+	fs.prefetchTable(g, blk)
 	b, slot, err := i.tableBuffer()
 	if err != nil {
 		return err
@@ -340,6 +370,7 @@ func (fs *FS) loadInode(i *Inode) error {
 		return err
 	}
 	i.seed = fs.csum.InodeSeed(i.ino, i.raw.Generation)
+	i.noteLoaded()
 	return nil
 }
 

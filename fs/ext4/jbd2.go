@@ -257,6 +257,24 @@ func (fs *FS) syncTID(tid uint32) error {
 	return nil
 }
 
+// durable tells whether transaction tid (of inode.syncTID; 0 for none) needs no
+// commit any more.
+func (fs *FS) durable(tid uint32) bool {
+	return fs.jnl != nil && (tid == 0 || fs.jnl.CommittedTID().AtLeast(journal.TID(tid)))
+}
+
+// runningTID is the transaction that is running, or else being committed; 0
+// without a journal or when everything is durable.
+func (fs *FS) runningTID() uint32 {
+	if fs.jnl == nil {
+		return 0
+	}
+	if tid, ok := fs.jnl.RunningTID(); ok {
+		return uint32(tid)
+	}
+	return uint32(fs.jnl.CommittedTID()) + 1
+}
+
 // forceCommit commits the running transaction and waits: it is what an
 // allocation needs that found only blocks whose release is not yet durable.
 // Called without a handle.

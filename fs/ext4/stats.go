@@ -7,6 +7,7 @@ import (
 	"extfused/blockdev/bcache"
 	"extfused/fs/ondisk"
 	"extfused/journal"
+	"extfused/mballoc"
 )
 
 // discards counts what -o discard told the device.
@@ -17,9 +18,10 @@ type discards struct {
 
 // Stats is a snapshot of the counters; the parts are not of one moment.
 type Stats struct {
-	Device  blockdev.DeviceStats
-	Cache   bcache.Stats
-	Journal *journal.Stats // nil without a journal
+	Device    blockdev.DeviceStats
+	Cache     bcache.Stats
+	Journal   *journal.Stats // nil without a journal
+	Allocator mballoc.Stats
 
 	FreeBlocks, FreeInodes, Directories int64
 	InodesCached, InodesIdle            int64
@@ -35,7 +37,7 @@ type Stats struct {
 // Stats may be called at any moment between Mount and Unmount.
 func (fs *FS) Stats() Stats {
 	s := Stats{
-		Device: fs.count.Stats(), Cache: fs.cache.Stats(),
+		Device: fs.count.Stats(), Cache: fs.cache.Stats(), Allocator: fs.alloc.Stats(),
 		FreeBlocks: fs.freeClusters.Load() << fs.clusterBits, FreeInodes: fs.freeInodes.Load(),
 		Directories:  fs.usedDirs.Load(),
 		InodesLoaded: fs.icache.loads.Load(), InodesEvicted: fs.icache.evicts.Load(),
@@ -79,3 +81,9 @@ func (fs *FS) Group(g ondisk.GroupNumber) GroupStats {
 		UsedDirs: gr.usedDirs.Load(), Damaged: gr.badBlocks.Load() || gr.badInodes.Load(),
 	}
 }
+
+// Allocator is the block allocator, for its views and tunables.
+func (fs *FS) Allocator() *mballoc.Allocator { return fs.alloc }
+
+// Groups is the number of block groups.
+func (fs *FS) Groups() ondisk.GroupNumber { return fs.groupCount }

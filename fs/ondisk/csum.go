@@ -8,16 +8,18 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // final inversion that hash/crc32 makes.
 func CRC32C(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
 
+// crc32cU32 continues over a little-endian number, by the table: a slice of a
+// local array would escape to the heap.
 func crc32cU32(crc, v uint32) uint32 {
-	var b [4]byte
-	le.PutUint32(b[:], v)
-	return CRC32C(crc, b[:])
+	for range 4 {
+		crc = castagnoli[byte(crc)^byte(v)] ^ crc>>8
+		v >>= 8
+	}
+	return crc
 }
 
 func crc32cU64(crc uint32, v uint64) uint32 {
-	var b [8]byte
-	le.PutUint64(b[:], v)
-	return CRC32C(crc, b[:])
+	return crc32cU32(crc32cU32(crc, uint32(v)), uint32(v>>32))
 }
 
 var zero4 [4]byte
