@@ -79,61 +79,72 @@ func crashRound(t *testing.T, mk []string, seed uint64, quota int, o *oracles) i
 	return cutAll(t, w, quota, seed, o)
 }
 
-// cutAll goes through the record and hands states to workers.
+// cutter goes through the record once, with a Player of its own, and checks
+// every stride-th of the chosen positions, beginning with its number.
+type cutter struct {
+	t              *testing.T
+	w              *workload
+	o              *oracles
+	seed           uint64
+	number, stride int
+	skip, perPos   int
+	dir            string
+	failed         *atomic.Bool
+}
+
+// cutAll cuts a record in about quota places, in parallel.
 func cutAll(t *testing.T, w *workload, quota int, seed uint64, o *oracles) int {
-	type job struct {
-		dev  blockdev.Device
-		exp  *expectation
-		name string
-	}
-	p := w.rec.NewPlayer()
-	jobs := make(chan job, 4)
+	n := w.rec.NewPlayer().Len()
 	var wg sync.WaitGroup
 	var failed atomic.Bool
-	for range runtime.NumCPU() {
+	var done atomic.Int64
+	for i := range runtime.NumCPU() {
+		c := &cutter{t: t, w: w, o: o, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
+			skip: max(1, n/quota), perPos: max(1, (quota+n-1)/n)}
 		wg.Add(1)
-		dir := t.TempDir()
 		go func() {
 			defer wg.Done()
-			for j := range jobs {
-				if failed.Load() {
-					continue
-				}
-				if err := checkState(dir, j.dev, j.exp, o); err != nil {
-					failed.Store(true)
-					t.Errorf("%s: %v\nthe operations in question:\n%s", j.name, err, strings.Join(w.trace[max(0, j.exp.lo-1):min(len(w.trace), j.exp.hi)], "\n"))
-				}
+			k, err := c.run()
+			done.Add(int64(k))
+			if err != nil {
+				failed.Store(true)
+				t.Error(err)
 			}
 		}()
 	}
-	n := 0
-	exp := &expectation{states: w.states, synced: map[uint32]int{}}
-	perPos := max(1, (quota+p.Len()-1)/p.Len())
-	skip := max(1, p.Len()/quota)
-	for pos := 0; pos < p.Len() && n < quota && !failed.Load(); pos++ {
+	wg.Wait()
+	return int(done.Load())
+}
+
+func (c *cutter) run() (n int, err error) {
+	p := c.w.rec.NewPlayer()
+	exp := &expectation{states: c.w.states, synced: map[uint32]int{}}
+	for pos := 0; pos < p.Len() && !c.failed.Load(); pos++ {
 		exp = exp.see(p.Next())
 		if err := p.Advance(pos + 1); err != nil {
-			t.Fatal(err)
+			return n, err
 		}
-		if pos%skip != 0 {
+		if pos%c.skip != 0 || pos/c.skip%c.stride != c.number {
 			continue
 		}
-		for v := range perPos {
+		for v := range c.perPos {
 			loss := bdtest.Loss{}
 			if v > 0 {
-				loss = bdtest.RandomLoss(seed*1000003 + uint64(pos*perPos+v))
+				loss = bdtest.RandomLoss(c.seed*1000003 + uint64(pos*c.perPos+v))
 			}
 			dev, err := p.State(loss)
 			if err != nil {
-				t.Fatal(err)
+				return n, err
 			}
-			jobs <- job{dev, exp, fmt.Sprintf("seed %d, cut after %d of %d, %v", seed, pos+1, p.Len(), loss)}
+			if err := checkState(c.dir, dev, exp, c.o); err != nil {
+				lo, hi := max(0, exp.lo-1), min(len(c.w.trace), exp.hi)
+				return n, fmt.Errorf("seed %d, cut after %d of %d, %v: %w\nthe operations in question:\n%s",
+					c.seed, pos+1, p.Len(), loss, err, strings.Join(c.w.trace[min(lo, hi):hi], "\n"))
+			}
 			n++
 		}
 	}
-	close(jobs)
-	wg.Wait()
-	return n
+	return n, nil
 }
 
 // see takes the marks of the record in.

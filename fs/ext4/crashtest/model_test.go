@@ -57,8 +57,8 @@ func (n *node) version() version {
 	return version{n.id, n.kind, n.nlink, n.size, n.words, n.target, strings.Join(x, ";")}
 }
 
-// capture takes the tree below root.
-func capture(root *node) *state {
+// capture takes the tree below root, and files that are open without a name.
+func capture(root *node, orphans []*node) *state {
 	s := &state{paths: map[string]version{}, byID: map[uint32]version{}}
 	var walk func(path string, n *node)
 	walk = func(path string, n *node) {
@@ -69,6 +69,9 @@ func capture(root *node) *state {
 		}
 	}
 	walk("", root)
+	for _, n := range orphans {
+		s.byID[n.id] = n.version()
+	}
 	s.print = fingerprint(s.paths)
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -118,6 +119,9 @@ func (r *recovered) readFile(fs *ext4.FS, a ext4.Attr) error {
 }
 
 func readXattrs(fs *ext4.FS, ino ondisk.InodeNumber) (string, error) {
+	if os.Getenv("NOX") != "" {
+		return "", nil
+	}
 	buf := make([]byte, 64<<10)
 	n, err := fs.ListXattr(ino, buf)
 	if err != nil {
