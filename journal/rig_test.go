@@ -98,7 +98,7 @@ func (p *rigParams) setDefaults() {
 		p.logBlocks = 64
 	}
 	if p.blocks == 0 {
-		p.blocks = 256 + int(p.logBlocks)
+		p.blocks = 60 + int(p.logBlocks)
 	}
 	if p.runs == nil {
 		p.runs = []Run{{Block: uint64(p.blocks) - uint64(p.logBlocks), Len: p.logBlocks}}
@@ -112,7 +112,7 @@ func (p *rigParams) params(dev blockdev.Device) Params {
 // format makes the memory device with an empty log.
 func (p *rigParams) format(t testing.TB) blockdev.Device {
 	t.Helper()
-	dev := blockdev.NewMem(int64(p.blocks) * int64(p.blockSize))
+	dev := make(ram, p.blocks*p.blockSize)
 	b := make([]byte, p.blockSize)
 	err := FormatSuperBlock(b, FormatParams{BlockSize: p.blockSize, Blocks: p.logBlocks, Incompat: p.incompat,
 		Compat: p.compat, UUID: [16]byte{1, 2, 3}, Sequence: p.sequence})
