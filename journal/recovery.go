@@ -90,6 +90,23 @@ func (j *Journal) recover(st *RecoveryStats) error {
 	return j.endRecovery(found.endSeq)
 }
 
+// Wipe marks the log empty without replaying it, for a file system whose
+// superblock says that it needs no recovery: what such a log holds is older
+// than what is at home. The sequence moves on as after Recover.
+func (j *Journal) Wipe() error {
+	if !j.NeedsRecovery() {
+		return nil
+	}
+	if j.log.dev.ReadOnly() {
+		return ErrReadOnly
+	}
+	found, err := j.scan()
+	if err != nil {
+		return err
+	}
+	return j.endRecovery(found.endSeq)
+}
+
 // endRecovery marks the log empty. Blocks of an interrupted transaction endSeq
 // may lie in the log, so that number is never used again.
 func (j *Journal) endRecovery(endSeq TID) error {

@@ -14,7 +14,7 @@ type FreeExtent struct {
 type AllocationContext struct {
 	a   *Allocator
 	m   Marker
-	req *Request
+	req Request // a copy: a pointer would send every request of every caller to the heap
 	st  *stripe
 	lg  *LocalityGroup // locked, when the request is for a small file
 
@@ -99,10 +99,13 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 			return res, err
 		}
 	}
-	ac := AllocationContext{a: a, m: m, req: r, st: st}
+	ac := AllocationContext{a: a, m: m, req: *r, st: st}
 	ac.OrigEx = FreeExtent{Logical: r.Logical, Len: n}
 	ac.setGoal()
 	ac.groupOrFile(prealloc)
+	if ac.lg != nil && ac.displaced() {
+		ac.leaveLocality(prealloc)
+	}
 	if ac.lg != nil {
 		defer ac.lg.mu.unlock()
 		if res, ok, err := a.useGroupPA(m, ac.lg, st, a.cluster(ac.GoalEx.Group, ac.GoalEx.Start), n); ok {
@@ -124,7 +127,7 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 // groupOrFile decides between a locality group, inode preallocation and none (S2.4): small files are packed by locality groups,
 // open or closed; a large file gets inode preallocation while somebody has it open for writing.
 func (ac *AllocationContext) groupOrFile(prealloc bool) {
-	r, a := ac.req, ac.a
+	r, a := &ac.req, ac.a
 	if r.Flags&Data == 0 || r.Flags&GoalOnly != 0 {
 		return
 	}
@@ -140,6 +143,24 @@ func (ac *AllocationContext) groupOrFile(prealloc bool) {
 	ac.prealloc = prealloc && ac.stream && r.State != nil && r.Flags&(NoPrealloc|NoNormalize) == 0
 }
 
+// displaced tells that a small file which is being written piece by piece would not get this piece behind the last one from the locality group: other
+// files have grown in between.
+func (ac *AllocationContext) displaced() bool {
+	if !ac.adjacent || ac.req.State == nil || ac.req.Flags&(NoWriter|NoNormalize) != 0 {
+		return false
+	}
+	goal := ac.a.cluster(ac.GoalEx.Group, ac.GoalEx.Start)
+	pa := ac.a.pickGroupPA(ac.lg, goal, ac.OrigEx.Len)
+	return pa != nil && ac.a.cluster(pa.group, pa.start) != goal
+}
+
+// leaveLocality turns the request into one of a large file.
+func (ac *AllocationContext) leaveLocality(prealloc bool) {
+	ac.lg.mu.unlock()
+	ac.lg = nil
+	ac.stream, ac.prealloc = true, prealloc
+}
+
 // fileBytes is the size the file is about to have.
 func (ac *AllocationContext) fileBytes() uint64 {
 	end := (uint64(ac.OrigEx.Logical) + uint64(ac.OrigEx.Len)) << ac.a.geo.clusterSizeBits()
@@ -151,7 +172,7 @@ func (ac *AllocationContext) fileBytes() uint64 {
 
 // setGoal takes the goal from the request: right behind the file's last extent, or where the caller says.
 func (ac *AllocationContext) setGoal() {
-	r, a := ac.req, ac.a
+	r, a := &ac.req, ac.a
 	var c Cluster
 	switch {
 	case r.Left.Valid && r.Left.Logical+1 == r.Logical && uint64(r.Left.Physical)+1 < a.geo.Clusters:

@@ -51,6 +51,9 @@ func New(geo Geometry, r GroupReader, o Options) (*Allocator, error) {
 	stripes := 1 << bits.Len(uint(min(geo.CPUs, maxStripes)-1))
 	a.stripes = make([]stripe, stripes)
 	a.localities = make([]LocalityGroup, geo.CPUs)
+	for i := range a.localities {
+		a.localities[i].self = &a.localities[i]
+	}
 	a.freed = make([]freedShard, 2*stripes)
 	a.goals = make([]streamGoal, streamGoals(geo, o.StreamGoals))
 	a.space.init(geo.Clusters, stripes)

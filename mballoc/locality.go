@@ -5,7 +5,10 @@ package mballoc
 type LocalityGroup struct {
 	mu  mutex
 	pas []*PreallocSpace // guarded by mu; at most maxGroupPAs
-	_   [32]byte
+	// self points here. What is stored in a preallocation goes through it, so that the compiler sees that allocation contexts, and with them
+	// callers' requests, stay on the stack.
+	self *LocalityGroup
+	_    [24]byte
 }
 
 // maxGroupPAs bounds the preallocations of a locality group; the one with the least left goes first.
@@ -65,7 +68,7 @@ func (a *Allocator) useGroupPA(m Marker, lg *LocalityGroup, st *stripe, goal Clu
 
 // newGroupPA makes a preallocation of clusters that useLocked just took. lg.mu, gi.mu and gi.disk are held.
 func (a *Allocator) newGroupPA(st *stripe, gi *GroupInfo, lg *LocalityGroup, start GrpCluster, n uint32) {
-	pa := &PreallocSpace{group: gi.num, start: start, length: n, lg: lg}
+	pa := &PreallocSpace{group: gi.num, start: start, length: n, lg: lg.self}
 	lg.pas = append(lg.pas, pa)
 	a.linkPA(st, gi, pa)
 	st.add(cPreallocated, uint64(n))

@@ -61,7 +61,7 @@ func (ac *AllocationContext) setWindow(bytes uint64) {
 
 // clip cuts [from, to) to the hole the request lies in.
 func (ac *AllocationContext) clip(from, to uint64) (uint64, uint64) {
-	r := ac.req
+	r := &ac.req
 	start, end := uint64(ac.OrigEx.Logical), uint64(ac.OrigEx.Logical)+uint64(ac.OrigEx.Len)
 	if r.Left.Valid && uint64(r.Left.Logical) < start {
 		from = max(from, uint64(r.Left.Logical)+1)
@@ -82,7 +82,7 @@ func (ac *AllocationContext) clip(from, to uint64) (uint64, uint64) {
 
 // moveGoal puts the goal where the window's start belongs: behind the extent the window follows, or before the one it leads to.
 func (ac *AllocationContext) moveGoal(from uint64) {
-	r, a := ac.req, ac.a
+	r, a := &ac.req, ac.a
 	switch {
 	case r.Left.Valid && uint64(r.Left.Logical)+1 == from && uint64(r.Left.Physical)+1 < a.geo.Clusters:
 		ac.GoalEx.Group, ac.GoalEx.Start = a.split(r.Left.Physical + 1)

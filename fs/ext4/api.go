@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"time"
 
+	"extfused/blockdev"
 	"extfused/fs/ondisk"
 )
 
@@ -126,6 +127,17 @@ const (
 	DataJournal
 )
 
+// AtimeMode is what a read does to atime.
+type AtimeMode uint8
+
+// The modes: relatime (only when it is not behind mtime and ctime, or a day
+// old), noatime, strictatime.
+const (
+	AtimeRelative AtimeMode = iota
+	AtimeNever
+	AtimeStrict
+)
+
 // Level grades log messages.
 type Level uint8
 
@@ -148,6 +160,7 @@ type Options struct {
 	NoBarrier   bool          // barrier=0: no device flushes at commits
 	AsyncCommit bool          // journal_async_commit
 	Data        DataMode
+	JournalDev  blockdev.Device // journal_path=: the external journal, opened by the caller
 	Errors      ErrorsPolicy
 	Discard     bool    // discard freed blocks once their transaction has committed
 	NoDelInit   bool    // noinit_itable: leave inode tables to be zeroed on first use
@@ -156,6 +169,7 @@ type Options struct {
 	ResUID      *uint32 // resuid=
 	ResGID      *uint32 // resgid=
 	LazyTime    bool    // lazytime
+	Atime       AtimeMode
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
 

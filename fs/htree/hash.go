@@ -16,24 +16,42 @@ var defaultSeed = [4]uint32{0x67452301, 0xefcdab89, 0x98badcfe, 0x10325476}
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// chars is a name: of a caller, or in a block.
+type chars interface{ string | []byte }
+
 // Hash returns the hash that orders name in the index (major, an even number)
 // and a second one (minor) that orders names of equal major hash. For the
-// legacy hash, which has no second value on disk, minor is the CRC32C of the
-// name; nothing on disk depends on it.
+// legacy hash, which has no second value, minor is the CRC32C of the name;
+// nothing on disk depends on it.
 func (p *Params) Hash(version uint8, name []byte) (major, minor uint32) {
+	major, minor = hash(p, version, name)
+	if version == ondisk.HashLegacy {
+		minor = crc32.Checksum(name, castagnoli)
+	}
+	return major, minor
+}
+
+// hash is Hash with the minor hash of the legacy version left 0.
+func hash[T chars](p *Params, version uint8, name T) (major, minor uint32) {
 	switch version {
 	case ondisk.HashHalfMD4:
-		major, minor = p.hashHalfMD4(name)
+		major, minor = hashHalfMD4(p, name)
 	case ondisk.HashTea:
-		major, minor = p.hashTea(name)
+		major, minor = hashTea(p, name)
 	default:
-		major, minor = p.hashLegacy(name), crc32.Checksum(name, castagnoli)
+		major = hashLegacy(p, name)
 	}
 	major &^= 1
 	if major == hashEOF {
 		major -= 2
 	}
 	return major, minor
+}
+
+// hashString is the major hash of a name that is looked for.
+func (p *Params) hashString(version uint8, name string) uint32 {
+	major, _ := hash(p, version, name)
+	return major
 }
 
 func (p *Params) seed() [4]uint32 {
@@ -52,10 +70,10 @@ func (p *Params) char(c byte) uint32 {
 	return uint32(int32(int8(c)))
 }
 
-func (p *Params) hashLegacy(name []byte) uint32 {
+func hashLegacy[T chars](p *Params, name T) uint32 {
 	prev, cur := uint32(0x37abe8f9), uint32(0x12a3fe2d)
-	for _, c := range name {
-		h := prev + (cur ^ (p.char(c) * 7152373))
+	for i := range len(name) {
+		h := prev + (cur ^ (p.char(name[i]) * 7152373))
 		if h&0x80000000 != 0 {
 			h -= 0x7fffffff
 		}
@@ -64,33 +82,33 @@ func (p *Params) hashLegacy(name []byte) uint32 {
 	return cur << 1
 }
 
-// words packs up to 4*len(out) bytes of s into big-endian words; what is
-// missing is filled with the length of s, repeated.
-func (p *Params) words(s []byte, out []uint32) {
-	pad := uint32(len(s)) & 0xff
+// words packs up to 4*len(out) bytes of s from index i on into big-endian
+// words; what is missing is filled with the number of bytes there were left,
+// repeated.
+func words[T chars](p *Params, s T, i int, out []uint32) {
+	pad := uint32(len(s) - i)
 	pad |= pad << 8
 	pad |= pad << 16
-	for i := range out {
-		if len(s) >= 4 {
-			out[i] = p.char(s[0])<<24 + p.char(s[1])<<16 + p.char(s[2])<<8 + p.char(s[3])
-			s = s[4:]
-			continue
+	for w := range out {
+		v := pad
+		if i+4 <= len(s) {
+			v = p.char(s[i])<<24 + p.char(s[i+1])<<16 + p.char(s[i+2])<<8 + p.char(s[i+3])
+		} else {
+			for j := i; j < len(s); j++ {
+				v = p.char(s[j]) + v<<8
+			}
 		}
-		w := pad
-		for _, c := range s {
-			w = p.char(c) + w<<8
-		}
-		out[i], s = w, nil
+		out[w] = v
+		i += 4
 	}
 }
 
-func (p *Params) hashTea(name []byte) (major, minor uint32) {
+func hashTea[T chars](p *Params, name T) (major, minor uint32) {
 	s := p.seed()
 	var in [4]uint32
-	for len(name) > 0 {
-		p.words(name, in[:])
+	for i := 0; i < len(name); i += 16 {
+		words(p, name, i, in[:])
 		teaTransform(&s, &in)
-		name = name[min(16, len(name)):]
 	}
 	return s[0], s[1]
 }
@@ -109,13 +127,12 @@ func teaTransform(s, in *[4]uint32) {
 	s[1] += b1
 }
 
-func (p *Params) hashHalfMD4(name []byte) (major, minor uint32) {
+func hashHalfMD4[T chars](p *Params, name T) (major, minor uint32) {
 	s := p.seed()
 	var in [8]uint32
-	for len(name) > 0 {
-		p.words(name, in[:])
+	for i := 0; i < len(name); i += 32 {
+		words(p, name, i, in[:])
 		halfMD4Transform(&s, &in)
-		name = name[min(32, len(name)):]
 	}
 	return s[1], s[2]
 }
@@ -149,11 +166,4 @@ func halfMD4Transform(s *[4]uint32, in *[8]uint32) {
 	s[1] += b
 	s[2] += c
 	s[3] += d
-}
-
-// hashString is Hash for a name that is a string, without the minor hash.
-func (p *Params) hashString(version uint8, name string) uint32 {
-	var buf [MaxNameLen]byte
-	major, _ := p.Hash(version, buf[:copy(buf[:], name)])
-	return major
 }

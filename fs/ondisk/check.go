@@ -52,6 +52,9 @@ func (s *SuperBlock) checkCluster() error {
 		if s.ClustersPerGroup != s.BlocksPerGroup {
 			return Corrupt("superblock: %d clusters and %d blocks per group, without bigalloc", s.ClustersPerGroup, s.BlocksPerGroup)
 		}
+		if s.LogClusterSize != s.LogBlockSize {
+			return Corrupt("superblock: cluster size 2^(10+%d) is not the block size, without bigalloc", s.LogClusterSize)
+		}
 		return nil
 	}
 	if s.LogClusterSize < s.LogBlockSize || s.LogClusterSize > 20 {

@@ -8,16 +8,18 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // final inversion that hash/crc32 makes.
 func CRC32C(crc uint32, p []byte) uint32 { return ^crc32.Update(^crc, castagnoli, p) }
 
+// crc32cU32 continues over a little-endian number, by the table: a slice of a
+// local array would escape to the heap.
 func crc32cU32(crc, v uint32) uint32 {
-	var b [4]byte
-	le.PutUint32(b[:], v)
-	return CRC32C(crc, b[:])
+	for range 4 {
+		crc = castagnoli[byte(crc)^byte(v)] ^ crc>>8
+		v >>= 8
+	}
+	return crc
 }
 
 func crc32cU64(crc uint32, v uint64) uint32 {
-	var b [8]byte
-	le.PutUint64(b[:], v)
-	return CRC32C(crc, b[:])
+	return crc32cU32(crc32cU32(crc, uint32(v)), uint32(v>>32))
 }
 
 var zero4 [4]byte
@@ -277,22 +279,25 @@ func (c Csum) SetDxBlock(inodeSeed uint32, b []byte) {
 	}
 }
 
-// VerifyDir checks a block of a directory of either kind: a leaf by its tail
-// entry, an index block by its own.
+// VerifyDir checks a block of a directory of either kind: an index block by
+// its own tail, a leaf by its tail entry. An index block is known by its first
+// entries, which leave no room for a tail entry; what stands at the block's end
+// does not tell, since a root that the kernel made of a leaf keeps the bytes of
+// the tail entry under its own tail.
 func (c Csum) VerifyDir(inodeSeed uint32, b []byte) bool {
-	if DirTail(b) != nil {
-		return c.VerifyDirBlock(inodeSeed, b)
+	if _, ok := DxEntriesOffset(b); ok {
+		return c.VerifyDxBlock(inodeSeed, b)
 	}
-	return c.VerifyDxBlock(inodeSeed, b)
+	return c.VerifyDirBlock(inodeSeed, b)
 }
 
 // SetDir stores the checksum of a block of a directory of either kind.
 func (c Csum) SetDir(inodeSeed uint32, b []byte) {
-	if DirTail(b) != nil {
-		c.SetDirBlock(inodeSeed, b)
+	if _, ok := DxEntriesOffset(b); ok {
+		c.SetDxBlock(inodeSeed, b)
 		return
 	}
-	c.SetDxBlock(inodeSeed, b)
+	c.SetDirBlock(inodeSeed, b)
 }
 
 // xattrBlock covers the block's own number and the block with h_checksum

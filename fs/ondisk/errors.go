@@ -47,8 +47,7 @@ func (e *CorruptError) Error() string {
 }
 
 // Corrupt makes a CorruptError without a place; the caller that knows the
-// inode, the block or the group adds it with
-// InInode, AtBlock or InGroup.
+// inode, the block or the group adds it with InInode, AtBlock or InGroup.
 func Corrupt(format string, args ...any) *CorruptError {
 	return &CorruptError{What: fmt.Sprintf(format, args...)}
 }

@@ -3,6 +3,7 @@
 package simdisk
 
 import (
+	"bytes"
 	"fmt"
 	"math/bits"
 	"sync"
@@ -235,4 +236,25 @@ func (j *Journal) Commit(discard func(start mballoc.Cluster, n uint32)) {
 	tid := j.D.NextTID()
 	j.mu.Unlock()
 	j.A.Committed(tid, discard)
+}
+
+// Bitmap returns a copy of a group's on-disk bitmap. Not safe while marks run.
+func (d *Disk) Bitmap(g mballoc.GroupNumber) []byte {
+	b := make([]byte, d.geo.ClustersPerGroup/8)
+	if gr := &d.groups[g]; gr.bits != nil {
+		copy(b, gr.bits)
+	} else if gr.free.Load() == 0 {
+		for i := range b {
+			b[i] = 0xff
+		}
+	}
+	return b
+}
+
+// Equal compares a group's on-disk bitmap with want. Not safe while marks run.
+func (d *Disk) Equal(g mballoc.GroupNumber, want []byte) bool {
+	if gr := &d.groups[g]; gr.bits != nil {
+		return bytes.Equal(gr.bits, want)
+	}
+	return bytes.Equal(d.Bitmap(g), want)
 }

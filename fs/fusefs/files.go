@@ -1,0 +1,233 @@
+package fusefs
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"extfused/fs/ext4"
+	"extfused/fs/ondisk"
+)
+
+// Open opens a regular file. The kernel sends O_TRUNC along (ATOMIC_O_TRUNC)
+// and has cut its page cache itself.
+func (f *FileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) (st fuse.Status) {
+	defer f.stats.done(OpOpen, now(), &st)
+	ino := inode(in.NodeId)
+	file, err := f.fs.Open(ino, in.Flags&^syscall.O_TRUNC)
+	if err != nil {
+		return status(err)
+	}
+	if in.Flags&syscall.O_TRUNC != 0 {
+		if err := f.truncateOpen(&in.InHeader, in.Mode); err != nil {
+			file.Release()
+			return status(err)
+		}
+	}
+	return f.opened(out, file, ino)
+}
+
+// truncateOpen empties a file that is opened with O_TRUNC; flags are the
+// OPEN_... flags of the request.
+func (f *FileSystem) truncateOpen(h *fuse.InHeader, flags uint32) error {
+	_, err := f.fs.SetAttr(caller(h, 0), inode(h.NodeId), &ext4.SetAttr{
+		Valid: ext4.SetSize | ext4.SetMtimeNow, KillPriv: flags&fuse.OPEN_KILL_SUIDGID != 0,
+	})
+	return err
+}
+
+// opened makes a handle of an open file. Its pages stay in the kernel's cache
+// from one open to the next, since nobody else changes it.
+func (f *FileSystem) opened(out *fuse.OpenOut, file *ext4.File, ino ondisk.InodeNumber) fuse.Status {
+	out.Fh = f.handles.add(&openFile{file, ino})
+	if out.Fh == 0 {
+		file.Release()
+		return fuse.Status(syscall.ENFILE)
+	}
+	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+	return fuse.OK
+}
+
+// Create makes and opens a regular file.
+//
+// The kernel has looked the name up and found none, so a file that exists is
+// the exception, not the rule: then it is opened, unless O_EXCL forbids it.
+func (f *FileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) (st fuse.Status) {
+	defer f.stats.done(OpCreate, now(), &st)
+	if st := checkName(name); !st.Ok() {
+		return st
+	}
+	a, file, err := f.fs.Create(caller(&in.InHeader, in.Umask), inode(in.NodeId), name, in.Mode, in.Flags|syscall.O_EXCL)
+	if errors.Is(err, syscall.EEXIST) && in.Flags&syscall.O_EXCL == 0 {
+		return f.openExisting(in, name, out)
+	}
+	if err != nil {
+		return status(err)
+	}
+	return f.created(out, &a, file)
+}
+
+func (f *FileSystem) created(out *fuse.CreateOut, a *ext4.Attr, file *ext4.File) fuse.Status {
+	f.setEntry(&out.EntryOut, a)
+	st := f.opened(&out.OpenOut, file, a.Ino)
+	if !st.Ok() {
+		f.fs.Forget(a.Ino, 1)
+	}
+	return st
+}
+
+// openExisting is open(2) without O_EXCL of a name that came into being
+// between the kernel's lookup and its CREATE.
+func (f *FileSystem) openExisting(in *fuse.CreateIn, name string, out *fuse.CreateOut) fuse.Status {
+	a, err := f.fs.Lookup(inode(in.NodeId), name)
+	if err != nil {
+		return status(err)
+	}
+	if a.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		f.fs.Forget(a.Ino, 1)
+		return eexist
+	}
+	file, err := f.fs.Open(a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
+	if err == nil && in.Flags&syscall.O_TRUNC != 0 {
+		h := in.InHeader
+		h.NodeId = nodeID(a.Ino)
+		if err = f.truncateOpen(&h, in.OpenFlags); err == nil {
+			a, err = f.fs.GetAttr(a.Ino)
+		}
+		if err != nil {
+			file.Release()
+		}
+	}
+	if err != nil {
+		f.fs.Forget(a.Ino, 1)
+		return status(err)
+	}
+	return f.created(out, &a, file)
+}
+
+// Release closes an open file.
+func (f *FileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
+	st := fuse.OK
+	defer f.stats.done(OpRelease, now(), &st)
+	if o := f.handles.remove(in.Fh); o != nil {
+		o.File.Release()
+	}
+}
+
+// Flush says once that close(2) needs no request.
+func (f *FileSystem) Flush(_ <-chan struct{}, _ *fuse.FlushIn) (st fuse.Status) {
+	defer f.stats.done(OpFlush, now(), &st)
+	return fuse.ENOSYS
+}
+
+// Write stores data.
+//
+// Under HANDLE_KILLPRIV_V2 the kernel tells which writes must drop
+// set-user-id.
+func (f *FileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (n uint32, st fuse.Status) {
+	defer f.stats.done(OpWrite, now(), &st)
+	o, st := f.writable(in)
+	if !st.Ok() {
+		return 0, st
+	}
+	return f.write(o, in, data)
+}
+
+// writable finds the file of a write, and drops its privileges if the write
+// has to.
+func (f *FileSystem) writable(in *fuse.WriteIn) (*openFile, fuse.Status) {
+	o := f.handles.get(in.Fh)
+	if o == nil {
+		return nil, ebadf
+	}
+	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
+		_, err := f.fs.SetAttr(caller(&in.InHeader, 0), o.ino, &ext4.SetAttr{KillPriv: true})
+		if err != nil {
+			return nil, status(err)
+		}
+	}
+	return o, fuse.OK
+}
+
+func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	n, err := o.WriteAt(data, int64(in.Offset))
+	f.stats.bytes(OpWrite, n)
+	if err != nil && n == 0 {
+		return 0, status(err)
+	}
+	return uint32(n), fuse.OK
+}
+
+// Writev is Write for transports whose data come in pieces; for one piece it
+// leaves the work to Write.
+func (f *FileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]byte) (written uint32, st fuse.Status) {
+	if len(data) == 1 {
+		return f.Write(cancel, in, data[0])
+	}
+	defer f.stats.done(OpWrite, now(), &st)
+	o, st := f.writable(in)
+	if !st.Ok() {
+		return 0, st
+	}
+	part := *in
+	for _, piece := range data {
+		part.Offset = in.Offset + uint64(written)
+		n, st := f.write(o, &part, piece)
+		written += n
+		if !st.Ok() && written == 0 {
+			return 0, st
+		}
+		if !st.Ok() || int(n) < len(piece) {
+			break
+		}
+	}
+	return written, fuse.OK
+}
+
+// Fsync makes a file durable.
+func (f *FileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) (st fuse.Status) {
+	defer f.stats.done(OpFsync, now(), &st)
+	o := f.handles.get(in.Fh)
+	if o == nil {
+		return ebadf
+	}
+	return status(o.Fsync(in.FsyncFlags&fsyncDataSync != 0))
+}
+
+// Fallocate passes the modes of fallocate(2) on; the kernel has written back
+// the range if it is punched or zeroed.
+func (f *FileSystem) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) (st fuse.Status) {
+	defer f.stats.done(OpFallocate, now(), &st)
+	o := f.handles.get(in.Fh)
+	if o == nil {
+		return ebadf
+	}
+	return status(o.Allocate(int64(in.Offset), int64(in.Length), in.Mode))
+}
+
+// CopyFileRange leaves copying to the kernel's generic way, for good.
+func (f *FileSystem) CopyFileRange(_ <-chan struct{}, _ *fuse.CopyFileRangeIn) (n uint32, st fuse.Status) {
+	defer f.stats.done(OpCopyFileRange, now(), &st)
+	return 0, fuse.ENOSYS
+}
+
+// Locks are the kernel's: without EnableLocks it never asks.
+
+// GetLk is never asked.
+func (f *FileSystem) GetLk(_ <-chan struct{}, _ *fuse.LkIn, _ *fuse.LkOut) (st fuse.Status) {
+	defer f.stats.done(OpLock, now(), &st)
+	return fuse.ENOSYS
+}
+
+// SetLk is never asked.
+func (f *FileSystem) SetLk(_ <-chan struct{}, _ *fuse.LkIn) (st fuse.Status) {
+	defer f.stats.done(OpLock, now(), &st)
+	return fuse.ENOSYS
+}
+
+// SetLkw is never asked.
+func (f *FileSystem) SetLkw(_ <-chan struct{}, _ *fuse.LkIn) (st fuse.Status) {
+	defer f.stats.done(OpLock, now(), &st)
+	return fuse.ENOSYS
+}

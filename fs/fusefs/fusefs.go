@@ -1,0 +1,134 @@
+package fusefs
+
+import (
+	"log"
+	"time"
+
+	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"extfused/blockdev"
+	"extfused/fs/ext4"
+)
+
+// Options of a FileSystem. The zero value serves with the defaults.
+type Options struct {
+	// Device is what fs is mounted from, for reads that splice. nil copies.
+	Device blockdev.Device
+
+	EntryTimeout time.Duration // how long the kernel keeps names; 0 is DefaultTimeout
+	AttrTimeout  time.Duration // how long it keeps attributes; 0 is DefaultTimeout
+
+	SpliceMin int  // the smallest read worth a splice, in bytes; 0 is DefaultSpliceMin, negative none
+	NoXattr   bool // no extended attributes: one GETXATTR less for each file written
+
+	// OnPanic is told of panics of ours, which end as EIO; nil logs them.
+	OnPanic func(op Op, value any, stack []byte)
+}
+
+// DefaultTimeout is long because nobody else changes the image.
+const DefaultTimeout = 24 * time.Hour
+
+// DefaultSpliceMin is where splicing began to win over copying.
+const DefaultSpliceMin = 64 << 10
+
+// FileSystem serves an ext4.FS to go-fuse.
+type FileSystem struct {
+	fs      *ext4.FS
+	stats   counters
+	handles handles
+	forgets forgets
+
+	blockSize             uint32 // st_blksize
+	entryValid, attrValid uint64 // seconds
+	noXattr               bool
+
+	splice    bool
+	spliceMin int
+	imageFd   uintptr
+
+	notify notifier // to the kernel; nil before Init, or when it has none
+}
+
+// notifier is the part of fuse.Server that talks back to the kernel.
+type notifier interface {
+	InodeNotify(node uint64, off int64, length int64) fuse.Status
+}
+
+var _ fuse.RawFileSystem = (*FileSystem)(nil)
+
+// New makes a FileSystem of a mounted ext4.FS, which stays the caller's to
+// unmount, after OnUnmount.
+func New(fs *ext4.FS, o Options) *FileSystem {
+	f := &FileSystem{
+		fs: fs, noXattr: o.NoXattr, blockSize: max(fs.Statfs().BlockSize, minBlksize),
+		entryValid: seconds(o.EntryTimeout), attrValid: seconds(o.AttrTimeout),
+	}
+	f.stats.onPanic = o.OnPanic
+	if o.OnPanic == nil {
+		f.stats.onPanic = func(op Op, value any, stack []byte) { log.Printf("panic in %s: %v\n%s", op, value, stack) }
+	}
+	f.forgets = forgets{fs: fs, guard: f.catch}
+	f.initSplice(&o)
+	return f
+}
+
+// minBlksize is the least st_blksize: the kernel's FUSE client keeps track of
+// dirty data in units of it, and pages are no smaller.
+const minBlksize = 4096
+
+func seconds(d time.Duration) uint64 {
+	if d == 0 {
+		d = DefaultTimeout
+	}
+	return uint64(d / time.Second)
+}
+
+func (f *FileSystem) initSplice(o *Options) {
+	fder, ok := o.Device.(blockdev.Fder)
+	if !ok || o.SpliceMin < 0 {
+		return
+	}
+	f.imageFd, _ = fder.Fd()
+	f.splice, f.spliceMin = true, o.SpliceMin
+	if f.spliceMin == 0 {
+		f.spliceMin = DefaultSpliceMin
+	}
+}
+
+// catch is deferred around work outside of requests.
+func (f *FileSystem) catch(string) {
+	if r := recover(); r != nil {
+		f.stats.caught(OpForget, r)
+	}
+}
+
+// String names the file system in go-fuse's messages.
+func (f *FileSystem) String() string { return "extfused" }
+
+// SetDebug does nothing: go-fuse's Debug option shows requests.
+func (f *FileSystem) SetDebug(bool) {}
+
+// Init is called when the transport has met the kernel.
+func (f *FileSystem) Init(s *fuse.Server) {
+	if s != nil && s.KernelSettings().SupportsNotify(fuse.NOTIFY_INVAL_INODE) {
+		f.notify = s
+	}
+	f.forgets.start()
+}
+
+// OnUnmount is called after the last request: open files that the kernel never
+// released (it aborted the connection) are closed.
+func (f *FileSystem) OnUnmount() {
+	f.forgets.stop()
+	f.handles.removeAll(func(o *openFile) { o.File.Release() })
+}
+
+// Drain waits until inodes that the kernel has forgotten so far are freed.
+func (f *FileSystem) Drain() { f.forgets.drain() }
+
+// Stats sums up what has been served.
+func (f *FileSystem) Stats() Stats {
+	s := f.stats.sum()
+	s.OpenHandles = f.handles.open.Load()
+	return s
+}
