@@ -127,6 +127,17 @@ const (
 	DataJournal
 )
 
+// AtimeMode is what a read does to atime.
+type AtimeMode uint8
+
+// The modes: relatime (only when it is not behind mtime and ctime, or a day
+// old), noatime, strictatime.
+const (
+	AtimeRelative AtimeMode = iota
+	AtimeNever
+	AtimeStrict
+)
+
 // Level grades log messages.
 type Level uint8
 
@@ -158,6 +169,7 @@ type Options struct {
 	ResUID      *uint32 // resuid=
 	ResGID      *uint32 // resgid=
 	LazyTime    bool    // lazytime
+	Atime       AtimeMode
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
 

@@ -238,6 +238,10 @@ type allocReq struct {
 	leftPhys ondisk.FsBlock
 	hasLeft  bool
 
+	right     ondisk.LBlock // the first mapped block behind logical+n, with hasRight
+	rightPhys ondisk.FsBlock
+	hasRight  bool
+
 	writer uint32 // same for what one process writes
 }
 
@@ -251,6 +255,9 @@ func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocReq) (ondisk.FsBlock, uin
 	}
 	if r.hasLeft {
 		req.Left = mballoc.Neighbour{Logical: mballoc.LCluster(r.left), Physical: fs.clusterOf(r.leftPhys), Valid: true}
+	}
+	if r.hasRight {
+		req.Right = mballoc.Neighbour{Logical: mballoc.LCluster(r.right), Physical: fs.clusterOf(r.rightPhys), Valid: true}
 	}
 	if r.flags&mballoc.Data == 0 {
 		req.State = nil

@@ -370,6 +370,7 @@ func (fs *FS) loadInode(i *Inode) error {
 		return err
 	}
 	i.seed = fs.csum.InodeSeed(i.ino, i.raw.Generation)
+	i.noteLoaded()
 	return nil
 }
 

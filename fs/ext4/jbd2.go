@@ -248,13 +248,34 @@ func (fs *FS) syncTID(tid uint32) error {
 	if fs.jnl == nil {
 		return fs.syncUnlogged()
 	}
-	if tid == 0 || fs.jnl.CommittedTID().AtLeast(journal.TID(tid)) {
-		return fs.flushDevice()
+	running, ok := fs.jnl.RunningTID()
+	if tid != 0 {
+		if err := fs.jnl.WaitDurable(journal.TID(tid)); err != nil {
+			return fs.commitError(err)
+		}
+		if ok && running == journal.TID(tid) {
+			return nil // that commit's flush came after our call
+		}
 	}
-	if err := fs.jnl.WaitDurable(journal.TID(tid)); err != nil {
-		return fs.commitError(err)
+	return fs.flushDevice()
+}
+
+// durable tells whether transaction tid (of inode.syncTID; 0 for none) needs no
+// commit any more.
+func (fs *FS) durable(tid uint32) bool {
+	return fs.jnl != nil && (tid == 0 || fs.jnl.CommittedTID().AtLeast(journal.TID(tid)))
+}
+
+// runningTID is the transaction that is running, or else being committed; 0
+// without a journal or when everything is durable.
+func (fs *FS) runningTID() uint32 {
+	if fs.jnl == nil {
+		return 0
 	}
-	return nil
+	if tid, ok := fs.jnl.RunningTID(); ok {
+		return uint32(tid)
+	}
+	return uint32(fs.jnl.CommittedTID()) + 1
 }
 
 // forceCommit commits the running transaction and waits: it is what an
@@ -300,10 +321,14 @@ func (fs *FS) Sync() error {
 	if fs.jnl == nil {
 		return fs.syncUnlogged()
 	}
-	if _, running := fs.jnl.RunningTID(); !running {
-		return fs.flushDevice()
+	tid, running := fs.jnl.RunningTID()
+	if err := fs.forceCommit(); err != nil {
+		return err
 	}
-	return fs.forceCommit()
+	if running && fs.jnl.CommittedTID().AtLeast(tid) {
+		return nil // that commit's flush came after our call
+	}
+	return fs.flushDevice()
 }
 
 // unlogged is the writing back of an image without a journal. A handle holds

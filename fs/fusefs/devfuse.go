@@ -11,9 +11,9 @@ import (
 
 // MountConfig says how a FileSystem is mounted through /dev/fuse.
 type MountConfig struct {
-	Source     string // shown as what is mounted: the image's path
-	AllowOther bool   // every user may come in; permission bits decide
-	ACL        bool   // POSIX ACLs decide too
+	Source     string  // shown as what is mounted: the image's path
+	AllowOther bool    // every user may come in; permission bits decide
+	ACL        bool    // POSIX ACLs decide too
 	Flags      uintptr // MS_... flags of mount(2); used when root mounts directly
 	Options    []string
 	Debug      bool // log every request

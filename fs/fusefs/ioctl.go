@@ -18,7 +18,7 @@ const (
 
 // userModifiable are the flags that chattr(1) may change: EXT4_FL_USER_MODIFIABLE
 // without those of features that we do not write.
-const userModifiable = 0x000000ff &^ 0x0000000c | 0x00014000 | 0x00030000
+const userModifiable = 0x000000ff&^0x0000000c | 0x00014000 | 0x00030000
 
 // Ioctl reads and sets inode flags.
 func (f *FileSystem) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, inBuf []byte, _ *fuse.IoctlOut, outBuf []byte) (st fuse.Status) {

@@ -208,3 +208,11 @@ func (c *counters) sum() (s Stats) {
 	s.Panics = c.panics.Load()
 	return s
 }
+
+// Mean is the average time of a request, 0 if there was none.
+func (o *OpStats) Mean() time.Duration {
+	if o.Requests == 0 {
+		return 0
+	}
+	return o.Time / time.Duration(o.Requests)
+}

@@ -4,6 +4,7 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -51,6 +52,10 @@ func NewRoot() *cobra.Command {
 		return Exitf(ExitUsage, "%w; try: %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
+		newMountCommand(),
+		newStatsCommand(),
+		newSyncCommand(),
+		newUmountCommand(),
 		newVersionCommand(),
 	)
 	return root
@@ -77,7 +82,7 @@ func errorPrefix(cmd *cobra.Command) string {
 
 // printError writes err as exactly one line.
 func printError(w io.Writer, prefix string, err error) {
-	if err != nil {
+	if err != nil && !errors.Is(err, errSilent) {
 		fmt.Fprintf(w, "%s: %s\n", prefix, strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; "))
 	}
 }

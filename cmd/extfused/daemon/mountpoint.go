@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"extfused/cmd/extfused/mounts"
+)
+
+// MountpointError is a mountpoint that cannot be used. Err is
+// ErrNoMountpoint, or ErrBusy.
+type MountpointError struct {
+	Path string
+	Text string
+	Err  error
+}
+
+func (e *MountpointError) Error() string { return fmt.Sprintf("mountpoint %s %s", e.Path, e.Text) }
+func (e *MountpointError) Unwrap() error { return e.Err }
+
+// Why a mountpoint cannot be used.
+var (
+	ErrNoMountpoint = errors.New("no directory")
+	ErrBusy         = errors.New("busy")
+)
+
+// checkMountpoint tells whether something can be mounted at path. stale means
+// that a mount whose daemon died is in the way, which Detach removes.
+func checkMountpoint(path string) (stale bool, err error) {
+	m, err := mounts.At(path)
+	if err != nil {
+		return false, err
+	}
+	st, err := statPatiently(path)
+	switch {
+	case m != nil && m.Ours() && errors.Is(err, syscall.ENOTCONN):
+		return true, nil
+	case errors.Is(err, syscall.ENOTCONN):
+		return false, &MountpointError{path, "has a dead FUSE mount on it: umount it first", ErrBusy}
+	case errors.Is(err, os.ErrNotExist):
+		return false, &MountpointError{path, "does not exist: make the directory first", ErrNoMountpoint}
+	case err != nil:
+		return false, fmt.Errorf("mountpoint %s: %w", path, err)
+	case !st.IsDir():
+		return false, &MountpointError{path, "is no directory", ErrNoMountpoint}
+	case m != nil:
+		return false, &MountpointError{path, fmt.Sprintf("is busy: %s is mounted there (%s)", m.Source, m.Type), ErrBusy}
+	}
+	return false, nil
+}
+
+// statPatience is how long a mountpoint may take to answer.
+const statPatience = 5 * time.Second
+
+// statPatiently is os.Stat, given up after a while: a hung mount may be in the
+// way.
+func statPatiently(path string) (os.FileInfo, error) {
+	type result struct {
+		st  os.FileInfo
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		st, err := os.Stat(path)
+		done <- result{st, err}
+	}()
+	select {
+	case r := <-done:
+		return r.st, r.err
+	case <-time.After(statPatience):
+		return nil, &MountpointError{path, fmt.Sprintf("does not answer within %v", statPatience), ErrBusy}
+	}
+}
+
+// Detach takes the mount at path out of the name space; it lives on until its
+// last user is gone.
+func Detach(path string) error {
+	if os.Geteuid() == 0 {
+		return os.NewSyscallError("umount", unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
+	}
+	return fusermount("-u", "-z", path)
+}
+
+// unmount unmounts path. An error that is syscall.EBUSY means that someone
+// uses it.
+func unmount(path string) error {
+	if os.Geteuid() == 0 {
+		return os.NewSyscallError("umount", unix.Unmount(path, unix.UMOUNT_NOFOLLOW))
+	}
+	return fusermount("-u", path)
+}
+
+// fusermount runs the helper that mounts and unmounts for ordinary users.
+func fusermount(args ...string) error {
+	bin, err := fusermountPath()
+	if err != nil {
+		return err
+	}
+	out, err := exec.Command(bin, args...).CombinedOutput()
+	if err == nil {
+		return nil
+	}
+	text := strings.TrimSpace(string(out))
+	if strings.Contains(text, "busy") {
+		return fmt.Errorf("%s: %w", text, syscall.EBUSY)
+	}
+	return fmt.Errorf("%s: %w", text, err)
+}
+
+func fusermountPath() (string, error) {
+	for _, name := range []string{"fusermount3", "/bin/fusermount3", "fusermount"} {
+		if p, err := exec.LookPath(name); err == nil {
+			return p, nil
+		}
+	}
+	return "", &FUSEError{"fusermount3 is missing, which mounts for users other than root: install fuse3"}
+}
+
+// FUSEError means that this machine cannot mount FUSE, or not for us.
+type FUSEError struct{ Text string }
+
+func (e *FUSEError) Error() string { return e.Text }
+
+// checkFUSE tells early whether a FUSE mount can work.
+func checkFUSE() error {
+	f, err := os.OpenFile("/dev/fuse", os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return &FUSEError{"/dev/fuse is missing: load the kernel module (modprobe fuse), or pass the device into the container"}
+	case errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ENXIO):
+		return &FUSEError{"/dev/fuse has no driver behind it: modprobe fuse"}
+	case err != nil && os.Geteuid() == 0:
+		return fmt.Errorf("cannot open /dev/fuse: %w", err)
+	case err == nil:
+		f.Close()
+	}
+	if os.Geteuid() == 0 {
+		return nil
+	}
+	_, err = fusermountPath()
+	return err
+}

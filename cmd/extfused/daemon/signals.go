@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"go.uber.org/zap"
+)
+
+// watchSignals unmounts at the first SIGTERM or SIGINT, and is harder on each
+// further one. It ends with stop.
+func (d *Daemon) watchSignals() (stop func()) {
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	go func() {
+		for n := 0; ; n++ {
+			s, ok := <-ch
+			if !ok {
+				return
+			}
+			d.log.Info("signal", zap.Stringer("signal", s))
+			go d.stopBySignal(n)
+		}
+	}()
+	return func() { signal.Stop(ch); close(ch) }
+}
+
+// stopBySignal is what the nth signal does.
+func (d *Daemon) stopBySignal(n int) {
+	switch n {
+	case 0:
+		d.unmountOrDetach()
+	case 1:
+		d.abort()
+	default:
+		d.log.Error("third signal: ending at once; the next mount replays the journal")
+		os.Exit(1)
+	}
+}
+
+// unmountOrDetach unmounts; a mount in use is committed and detached, and ends
+// when its last user is gone.
+func (d *Daemon) unmountOrDetach() {
+	err := d.unmount()
+	if err == nil {
+		return
+	}
+	if !errors.Is(err, syscall.EBUSY) {
+		d.log.Error("unmount", zap.Error(err))
+	}
+	d.log.Warn("the mount is in use: it is detached, and ends with its last user; a second signal ends it at once")
+	if err := d.fs.Sync(); err != nil {
+		d.log.Error("commit", zap.Error(err))
+	}
+	if err := d.detach(); err != nil {
+		d.log.Error("detach", zap.Error(err))
+	}
+}
+
+// abort cuts the FUSE connection: users get ENOTCONN, and what the kernel had
+// not written back is lost. What reached us is committed.
+func (d *Daemon) abort() {
+	d.log.Warn("second signal: cutting off the users of the mount")
+	_, minor, _ := strings.Cut(d.devNumber, ":")
+	err := os.WriteFile(filepath.Join("/sys/fs/fuse/connections", minor, "abort"), []byte("1"), 0)
+	if err != nil {
+		d.log.Error("the FUSE connection cannot be aborted; a third signal ends the daemon", zap.Error(err))
+	}
+}

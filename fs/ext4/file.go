@@ -1,0 +1,181 @@
+package ext4
+
+import (
+	"io"
+	"sync/atomic"
+	"syscall"
+
+	"extfused/fs/ondisk"
+)
+
+// File is an open regular file. It pins its inode until Release. All methods
+// may be called from any goroutine.
+type File struct {
+	fs       *FS
+	i        *Inode
+	write    bool
+	unlock   func() // i.mu.RUnlock, made once: MapRead hands it out
+	released atomic.Bool
+}
+
+// Open opens a regular file; flags are open(2)'s, of which the access mode and
+// O_TRUNC count. EISDIR for a directory, ENXIO for what has no data.
+func (fs *FS) Open(ino ondisk.InodeNumber, flags uint32) (*File, error) {
+	i, err := fs.iget(ino)
+	if err != nil {
+		return nil, err
+	}
+	if err := i.mayOpen(flags); err != nil {
+		fs.iput(i)
+		return nil, err
+	}
+	if flags&syscall.O_TRUNC != 0 {
+		if _, err := fs.SetAttr(nil, ino, &SetAttr{Valid: SetSize | SetMtimeNow}); err != nil {
+			fs.iput(i)
+			return nil, err
+		}
+	}
+	return openFile(i, flags), nil
+}
+
+func (i *Inode) mayOpen(flags uint32) error {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	writes := flags&syscall.O_ACCMODE != syscall.O_RDONLY
+	switch {
+	case i.isDir():
+		return syscall.EISDIR
+	case !i.isReg():
+		return syscall.ENXIO
+	case i.raw.Flags&(ondisk.InodeEncrypt|ondisk.InodeInlineData) != 0:
+		return syscall.EOPNOTSUPP
+	case writes && i.raw.Flags&ondisk.InodeImmutable != 0:
+		return syscall.EPERM
+	case writes && i.raw.Flags&ondisk.InodeAppend != 0 && flags&syscall.O_APPEND == 0:
+		return syscall.EPERM
+	case writes:
+		return i.fs.writable()
+	}
+	return nil
+}
+
+// openFile takes over the caller's pin on i.
+func openFile(i *Inode, flags uint32) *File {
+	f := &File{fs: i.fs, i: i, unlock: i.mu.RUnlock, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
+	if f.write {
+		i.writers.Add(1)
+	}
+	return f
+}
+
+// Ino is the number of the file's inode.
+func (f *File) Ino() ondisk.InodeNumber { return f.i.ino }
+
+// Release closes the file. When the last one that could write goes, the
+// blocks preallocated for more of it return to the others. A second call does
+// nothing.
+func (f *File) Release() {
+	if f.released.Swap(true) {
+		return
+	}
+	if f.write && f.i.writers.Add(-1) == 0 {
+		f.fs.alloc.DiscardInode(&f.i.pa)
+	}
+	f.fs.iput(f.i)
+}
+
+// ReadAt reads up to len(p) bytes. At the end of the file it returns fewer, or
+// 0, without an error.
+func (f *File) ReadAt(p []byte, off int64) (int, error) {
+	if off < 0 {
+		return 0, syscall.EINVAL
+	}
+	f.i.accessed()
+	f.i.mu.RLock()
+	defer f.i.mu.RUnlock()
+	size := f.i.raw.Size()
+	if uint64(off) >= size {
+		return 0, nil
+	}
+	p = p[:min(uint64(len(p)), size-uint64(off))]
+	return f.i.readLocked(p, uint64(off))
+}
+
+// readLocked reads bytes that lie before the end of the file.
+func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
+	done := 0
+	for done < len(p) {
+		q := p[done:]
+		r, n, err := i.mapBytes(off+uint64(done), len(q))
+		if err != nil {
+			return done, err
+		}
+		if r.st != esWritten {
+			clear(q[:n])
+		} else if err := i.fs.readData(q[:n], i.fs.byteOf(r, off+uint64(done))); err != nil {
+			return done, err
+		}
+		done += n
+	}
+	return done, nil
+}
+
+// mapBytes maps the byte at off: the run that starts with its block, and how
+// many of the n bytes from off on lie in it (at least 1).
+func (i *Inode) mapBytes(off uint64, n int) (esRun, int, error) {
+	l := off >> i.fs.blockBits
+	if l >= maxLBlocks {
+		return esRun{}, 0, syscall.EFBIG
+	}
+	r, err := i.mapRun(ondisk.LBlock(l))
+	if err != nil {
+		return r, 0, err
+	}
+	return r, int(min(uint64(n), r.end()<<i.fs.blockBits-off)), nil
+}
+
+// byteOf is the place on the device of byte off of a file, which lies in the
+// first block of r or behind it.
+func (fs *FS) byteOf(r esRun, off uint64) int64 {
+	return int64(uint64(r.p)<<fs.blockBits + off - uint64(r.l)<<fs.blockBits)
+}
+
+func (fs *FS) readData(p []byte, at int64) error {
+	n, err := fs.dev.ReadAt(p, at)
+	if n == len(p) {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return fs.ioError(err)
+}
+
+func (fs *FS) writeData(p []byte, at int64) error {
+	if _, err := fs.dev.WriteAt(p, at); err != nil {
+		return fs.ioError(err)
+	}
+	return nil
+}
+
+// MapRead says where in the device's descriptor (blockdev.Fder) the n bytes
+// from off on are, cut at the end of the file, if they are written blocks in
+// one piece. Until release is called the mapping stays as it is: call it soon,
+// and nothing of the same file meanwhile. ok is false where ReadAt must be used.
+func (f *File) MapRead(off int64, n int) (seg Segment, release func(), ok bool) {
+	if !f.fs.ops.hasFd || off < 0 || n <= 0 {
+		return Segment{}, nil, false
+	}
+	i := f.i
+	i.accessed()
+	i.mu.RLock()
+	if size := i.raw.Size(); uint64(off) < size {
+		n = int(min(uint64(n), size-uint64(off)))
+		r, got, err := i.mapBytes(uint64(off), n)
+		if err == nil && got == n && r.st == esWritten {
+			return Segment{FdOff: f.fs.ops.fdBase + f.fs.byteOf(r, uint64(off)), Len: n}, f.unlock, true
+		}
+	}
+	i.mu.RUnlock()
+	return Segment{}, nil, false
+}

@@ -1,0 +1,214 @@
+package ext4
+
+import (
+	"syscall"
+
+	"extfused/fs/extent"
+	"extfused/fs/ondisk"
+)
+
+// Freeing the blocks of a file, all behind some size or a range in its middle.
+// A file may have more extents than one transaction can free: then it is done
+// in steps, each consistent by itself. What shortens a file is protected by the
+// orphan list meanwhile: the size on disk is the new one from the first step
+// on, and the next mount frees what is left behind it.
+
+// truncate sets the size of i, in bytes, and frees what lies behind it. It is
+// called without a handle, with i.mu held exclusively, or by evict, when
+// nobody else can reach i. Times are left alone.
+func (i *Inode) truncate(newSize uint64) error {
+	return i.resize(newSize, nil)
+}
+
+// resize is truncate; change (may be nil) alters other attributes of the inode
+// in the same handle as the size.
+func (i *Inode) resize(newSize uint64, change func(h *handle) error) error {
+	old := i.raw.Size()
+	if newSize > old || !i.mapsBlocks() {
+		return i.setSize(newSize, change)
+	}
+	i.fs.alloc.DiscardInode(&i.pa)
+	from := ondisk.LBlock((newSize + uint64(i.fs.blockSize) - 1) >> i.fs.blockBits)
+	credits, small := i.freeCredits()
+	if !small {
+		credits = creditsTruncate
+	}
+	h, err := i.fs.begin(credits)
+	if err != nil {
+		return err
+	}
+	err = i.shrink(h, newSize, small, change)
+	if err == nil {
+		err = i.freeFrom(h, from, maxLBlocks)
+	}
+	if err == nil && !small && i.raw.LinksCount > 0 {
+		if err = h.restartIfLow(creditsOrphan + creditsInode); err == nil {
+			err = i.fs.orphanDel(h, i)
+		}
+	}
+	err = first(err, i.markDirty(h))
+	return first(err, h.stop())
+}
+
+// mapsBlocks tells whether i_block maps blocks (it may also be a device number
+// or a short symlink).
+func (i *Inode) mapsBlocks() bool {
+	switch i.raw.Mode & ondisk.ModeFmt {
+	case ondisk.ModeReg, ondisk.ModeDir:
+		return i.raw.Flags&ondisk.InodeInlineData == 0
+	case ondisk.ModeLnk:
+		return i.raw.Size() > ondisk.FastSymlinkMax
+	}
+	return false
+}
+
+// setSize changes nothing but the size (and what change does).
+func (i *Inode) setSize(newSize uint64, change func(h *handle) error) error {
+	return i.fs.step(creditsInode, func(h *handle) error {
+		if i.raw.Size() != newSize {
+			i.raw.SetSize(newSize)
+			i.noteDatasync(h)
+		}
+		if change != nil {
+			if err := change(h); err != nil {
+				return err
+			}
+		}
+		return i.markDirty(h)
+	})
+}
+
+// shrink makes the new size true, and zeroes the rest of the last block.
+func (i *Inode) shrink(h *handle, newSize uint64, small bool, change func(h *handle) error) error {
+	if newSize < i.raw.Size() {
+		if err := i.zeroTail(newSize); err != nil {
+			return err
+		}
+	}
+	i.raw.SetSize(newSize)
+	i.noteDatasync(h)
+	if change != nil {
+		if err := change(h); err != nil {
+			return err
+		}
+	}
+	if small {
+		return nil
+	}
+	return i.fs.orphanAdd(h, i)
+}
+
+// zeroTail zeroes the block that holds the end of the file, behind it.
+func (i *Inode) zeroTail(size uint64) error {
+	in := size & uint64(i.fs.blockSize-1)
+	if in == 0 {
+		return nil
+	}
+	return i.zeroWritten(size, uint64(i.fs.blockSize)-in)
+}
+
+// zeroWritten zeroes n bytes from off on, which lie in one block, on the device
+// if the block holds data; elsewhere they are zeroes already.
+func (i *Inode) zeroWritten(off, n uint64) error {
+	r, _, err := i.mapBytes(off, 1)
+	if err != nil || r.st != esWritten || n == 0 {
+		return err
+	}
+	buf := i.fs.ops.bufs.Get().(*[]byte)
+	defer i.fs.ops.bufs.Put(buf)
+	clear((*buf)[:n])
+	if err := i.fs.writeData((*buf)[:n], i.fs.byteOf(r, off)); err != nil {
+		return err
+	}
+	i.wroteInPlace()
+	return nil
+}
+
+// maxSmallCredits bounds what counts as freed in one step.
+const maxSmallCredits = 64
+
+// freeCredits is what freeing all blocks of i takes, if its extents are all in
+// the inode and that can be done in one handle.
+func (i *Inode) freeCredits() (int, bool) {
+	if i.raw.Flags&ondisk.InodeExtents == 0 || i.treeDepth() > 0 {
+		return 0, false
+	}
+	groups := 0
+	t := openTree(i, nil)
+	defer t.close()
+	err := t.Iterate(0, func(e extent.Extent) bool {
+		groups += i.fs.groupsSpanned(e.Len)
+		return true
+	})
+	credits := creditsInode + groups*creditsGroup
+	return credits, err == nil && credits <= maxSmallCredits
+}
+
+// groupsSpanned is how many groups n blocks in a row can lie in at most.
+func (fs *FS) groupsSpanned(n uint32) int {
+	return int((n+fs.blocksPerGroup-2)/fs.blocksPerGroup) + 1
+}
+
+// freeOps is how many extents and nodes a step frees at most.
+const freeOps = 16
+
+// freeFrom unmaps and frees the blocks [from, end) in as many steps as it takes.
+// The handle has credits for the first; the caller marks the inode dirty at last.
+func (i *Inode) freeFrom(h *handle, from ondisk.LBlock, end uint64) error {
+	if uint64(from) >= end {
+		return nil
+	}
+	i.es.remove(i.fs.ops.es, from, end)
+	if i.raw.Flags&ondisk.InodeExtents == 0 {
+		i.noteDatasync(h)
+		return i.freeIndirect(h, from)
+	}
+	for {
+		done, err := i.freeStep(h, from, ondisk.LBlock(end-1))
+		if err != nil || done {
+			return err
+		}
+		if err := i.markDirty(h); err != nil {
+			return err
+		}
+		if err := h.restartIfLow(creditsTruncate + freeOps*creditsGroup); err != nil {
+			return err
+		}
+	}
+}
+
+func (i *Inode) freeStep(h *handle, from, to ondisk.LBlock) (bool, error) {
+	t := openTree(i, h)
+	defer t.close()
+	done, err := t.Remove(from, to, freeOps, func(e extent.Extent) error {
+		r, err := i.runOf(e, true)
+		if err != nil {
+			return err
+		}
+		i.noteDatasync(h)
+		return i.freeRun(h, r.p, r.n, i.blocksJournaled())
+	})
+	if err != nil {
+		i.es.drop(i.fs.ops.es)
+		err = i.fs.report(ondisk.InInode(err, i.ino))
+	}
+	return done, err
+}
+
+// restartIfLow makes sure that n credits are left, in a new transaction if
+// there is no room in this one.
+func (h *handle) restartIfLow(n int) error {
+	if h.ensure(n) {
+		return nil
+	}
+	return h.restart(n)
+}
+
+// noIndirect is what changing the blocks of a file mapped by indirect blocks
+// (ext2, ext3) gives.
+func (i *Inode) noIndirect() error {
+	if i.fs.health.firstTime("indirect") {
+		i.fs.logf(LevelWarn, "inode %d is mapped by indirect blocks (ext2/ext3): it can be read, not written", i.ino)
+	}
+	return syscall.EOPNOTSUPP
+}
