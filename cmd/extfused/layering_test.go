@@ -33,6 +33,7 @@ var layers = []layer{
 	{dir: "fs/ondisk"},
 	{dir: "mballoc"},
 	{dir: "mballoc/simdisk", ours: []string{"mballoc"}},
+	{dir: "mballoc/allocbench", ours: []string{"mballoc", "mballoc/simdisk"}},
 	{dir: "blockdev", others: []string{sys}},
 	{dir: "blockdev/bcache", ours: []string{"blockdev"}},
 	{dir: "blockdev/bdtest", ours: []string{"blockdev"}},
