@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 )
@@ -34,27 +35,31 @@ var seeds = []struct {
 
 // Seeds measures the founding results, each before and after in this run.
 func Seeds(cfg SeedsConfig) ([]Row, error) {
+	for _, n := range cfg.Workers {
+		if n < 1 || n > maxWorkers {
+			return nil, configErrorf("%d workers: must be 1 to %d", n, maxWorkers)
+		}
+	}
 	want := map[string]bool{}
 	for _, s := range cfg.Seeds {
 		want[s] = true
 	}
+	for _, s := range seeds {
+		delete(want, s.name)
+	}
+	for s := range want {
+		return nil, configErrorf("no seed %q: they are S1 to S%d", s, len(seeds))
+	}
 	var rows []Row
 	for _, s := range seeds {
-		if len(want) > 0 && !want[s.name] {
+		if len(cfg.Seeds) > 0 && !slices.Contains(cfg.Seeds, s.name) {
 			continue
 		}
-		delete(want, s.name)
 		r, err := s.run(cfg)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
 		rows = append(rows, r...)
-		if len(cfg.Seeds) > 0 && len(want) == 0 {
-			break
-		}
-	}
-	for s := range want {
-		return nil, fmt.Errorf("no seed %q: they are S1 to S%d", s, len(seeds))
 	}
 	return rows, nil
 }
