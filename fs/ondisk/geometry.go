@@ -271,3 +271,15 @@ func (s *SuperBlock) SetMkfsTime(t time.Time) { s.MkfsTimeLo, s.MkfsTimeHi = spl
 
 // SetLastcheck stores the time of a check.
 func (s *SuperBlock) SetLastcheck(t time.Time) { s.LastcheckLo, s.LastcheckHi = split40(t) }
+
+// SetJournal records an internal journal: its inode's number, and the copy of
+// its map and size (s_jnl_blocks) by which e2fsck finds the log when the
+// inode is lost.
+func (s *SuperBlock) SetJournal(ino InodeNumber, n *Inode) {
+	s.JournalInum = uint32(ino)
+	s.JnlBackupType = JnlBackupBlocks
+	for i := range 15 {
+		s.JnlBlocks[i] = le.Uint32(n.Block[4*i:])
+	}
+	s.JnlBlocks[15], s.JnlBlocks[16] = n.SizeHi, n.SizeLo
+}

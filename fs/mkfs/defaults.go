@@ -1,0 +1,178 @@
+package mkfs
+
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"extfused/fs/ondisk"
+)
+
+const (
+	mib = int64(1) << 20
+	tib = int64(1) << 40
+)
+
+// usage is a row of mke2fs.conf's fs_types, chosen by size.
+type usage struct {
+	below      int64 // bytes: sizes under it; 0: any
+	blockSize  int
+	inodeRatio int64
+}
+
+// usages are the types floppy, small, default, big and huge, with the bounds
+// that mke2fs has built in.
+var usages = []usage{
+	{3 * mib, 1024, 8192},
+	{512 * mib, 1024, 4096},
+	{4 * tib, 4096, 16384},
+	{16 * tib, 4096, 32768},
+	{0, 4096, 65536},
+}
+
+func usageOf(size int64) usage {
+	for _, u := range usages {
+		if u.below == 0 || size < u.below {
+			return u
+		}
+	}
+	panic("mkfs: the last usage takes every size")
+}
+
+// journalSizes is the default length of a journal, in blocks, by the number of
+// blocks of the file system.
+var journalSizes = []struct {
+	below  uint64
+	blocks uint32
+}{
+	{2048, 0},
+	{32768, 1024},
+	{256 << 10, 4096},
+	{512 << 10, 8192},
+	{4 << 20, 16384},
+	{8 << 20, 32768},
+	{16 << 20, 65536},
+	{32 << 20, 131072},
+	{1 << 63, 262144},
+}
+
+func defaultJournalBlocks(fsBlocks uint64) uint32 {
+	for _, j := range journalSizes {
+		if fsBlocks < j.below {
+			return j.blocks
+		}
+	}
+	return 0
+}
+
+// Bounds of a journal's length in blocks.
+const (
+	minJournalBlocks = 1024
+	maxJournalBlocks = 10240000
+)
+
+// pageSize is the granularity that mke2fs gives a file system whose size it
+// was not told, the page size of its usual machines.
+const pageSize = 4096
+
+// fill puts defaults where a parameter is zero, and refuses what cannot be.
+func (p *Params) fill(deviceSize int64) error {
+	explicit := p.Size != 0
+	if !explicit {
+		p.Size = deviceSize
+	}
+	if p.Size <= 0 || p.Size > deviceSize {
+		return fmt.Errorf("size %d does not fit the device of %d bytes", p.Size, deviceSize)
+	}
+	u := usageOf(p.Size)
+	if p.BlockSize == 0 {
+		p.BlockSize = u.blockSize
+	}
+	if p.BytesPerInode == 0 {
+		p.BytesPerInode = max(u.inodeRatio, int64(p.BlockSize))
+	}
+	if !explicit && p.BlockSize < pageSize {
+		p.Size &^= pageSize - 1
+	}
+	if p.InodeSize == 0 {
+		p.InodeSize = 256
+	}
+	if p.FlexGroups == 0 {
+		p.FlexGroups = 16
+	}
+	if err := p.check(); err != nil {
+		return err
+	}
+	return p.fillIdentity()
+}
+
+func (p *Params) check() error {
+	bs := int64(p.BlockSize)
+	switch {
+	case bs < ondisk.MinBlockSize || bs > ondisk.MaxBlockSize || bs&(bs-1) != 0:
+		return fmt.Errorf("block size %d: must be a power of two from 1024 to 65536", bs)
+	case p.InodeSize < ondisk.GoodOldInodeSize || p.InodeSize > p.BlockSize || p.InodeSize&(p.InodeSize-1) != 0:
+		return fmt.Errorf("inode size %d: must be a power of two from 128 to the block size", p.InodeSize)
+	case p.BytesPerInode < ondisk.MinBlockSize || p.BytesPerInode > 1024*ondisk.MaxBlockSize:
+		return fmt.Errorf("%d bytes per inode: must be from 1024 to 67108864", p.BytesPerInode)
+	case p.ReservedPercent < 0 || p.ReservedPercent > 50:
+		return fmt.Errorf("%g percent of reserved blocks: must be from 0 to 50", p.ReservedPercent)
+	case p.BlocksPerGroup != 0 && (p.BlocksPerGroup < 256 || p.BlocksPerGroup > maxBlocksPerGroup(p.BlockSize) || p.BlocksPerGroup%8 != 0):
+		return fmt.Errorf("%d blocks per group: must be a multiple of 8 from 256 to %d", p.BlocksPerGroup, maxBlocksPerGroup(p.BlockSize))
+	case p.FlexGroups&(p.FlexGroups-1) != 0:
+		return fmt.Errorf("%d groups per flex group: must be a power of two", p.FlexGroups)
+	case p.Inodes > 1<<32-1:
+		return fmt.Errorf("%d inodes: at most 4294967295", p.Inodes)
+	case len(p.Label) > 16:
+		return fmt.Errorf("label %q: at most 16 bytes", p.Label)
+	case p.Size/bs > 1<<32-1 && p.Features.Incompat&ondisk.Incompat64Bit == 0:
+		return fmt.Errorf("%d blocks: more than 4294967295 need the 64bit feature", p.Size/bs)
+	}
+	return p.checkFeatures()
+}
+
+// Features that the layout knows how to make, and those that it cannot do
+// without.
+const (
+	canCompat   = ondisk.CompatHasJournal | ondisk.CompatExtAttr | ondisk.CompatResizeInode | ondisk.CompatDirIndex
+	canIncompat = ondisk.IncompatFiletype | ondisk.IncompatExtents | ondisk.Incompat64Bit | ondisk.IncompatFlexBG |
+		ondisk.IncompatCsumSeed | ondisk.IncompatLargeDir | ondisk.IncompatMetaBG
+	canROCompat = ondisk.ROCompatSparseSuper | ondisk.ROCompatLargeFile | ondisk.ROCompatHugeFile |
+		ondisk.ROCompatGDTCsum | ondisk.ROCompatDirNlink | ondisk.ROCompatExtraIsize | ondisk.ROCompatMetadataCsum
+	mustIncompat = ondisk.IncompatFiletype | ondisk.IncompatExtents
+)
+
+func (p *Params) checkFeatures() error {
+	f := p.Features
+	cannot := ondisk.Features{Compat: f.Compat &^ canCompat, Incompat: f.Incompat &^ canIncompat, ROCompat: f.ROCompat &^ canROCompat}
+	if cannot != (ondisk.Features{}) {
+		return fmt.Errorf("making a file system with %s is not supported", cannot)
+	}
+	if missing := mustIncompat &^ f.Incompat; missing != 0 {
+		return fmt.Errorf("making a file system without %s is not supported", missing)
+	}
+	if f.Compat&ondisk.CompatResizeInode != 0 && f.ROCompat&ondisk.ROCompatSparseSuper == 0 {
+		return fmt.Errorf("resize_inode needs sparse_super")
+	}
+	if f.Incompat&ondisk.IncompatCsumSeed != 0 && f.ROCompat&ondisk.ROCompatMetadataCsum == 0 {
+		return fmt.Errorf("metadata_csum_seed needs metadata_csum")
+	}
+	return nil
+}
+
+func (p *Params) fillIdentity() error {
+	if p.Time.IsZero() {
+		p.Time = time.Now()
+	}
+	for _, u := range []*ondisk.UUID{&p.UUID, &p.HashSeed} {
+		if *u != (ondisk.UUID{}) {
+			continue
+		}
+		if _, err := rand.Read(u[:]); err != nil {
+			return fmt.Errorf("random UUID: %w", err)
+		}
+		u[6] = u[6]&0x0f | 0x40 // version 4
+		u[8] = u[8]&0x3f | 0x80 // variant
+	}
+	return nil
+}
