@@ -53,6 +53,8 @@ func NewRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newBenchCommand(),
+		newInfoCommand(),
+		newMkfsCommand(),
 		newMountCommand(),
 		newStatsCommand(),
 		newSyncCommand(),
