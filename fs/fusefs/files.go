@@ -15,7 +15,7 @@ import (
 func (f *FileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) (st fuse.Status) {
 	defer f.stats.done(OpOpen, now(), &st)
 	ino := inode(in.NodeId)
-	file, err := f.fs.Open(ino, in.Flags&^syscall.O_TRUNC)
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), ino, in.Flags&^syscall.O_TRUNC)
 	if err != nil {
 		return status(err)
 	}
@@ -88,7 +88,7 @@ func (f *FileSystem) openExisting(in *fuse.CreateIn, name string, out *fuse.Crea
 		f.fs.Forget(a.Ino, 1)
 		return eexist
 	}
-	file, err := f.fs.Open(a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
 	if err == nil && in.Flags&syscall.O_TRUNC != 0 {
 		h := in.InHeader
 		h.NodeId = nodeID(a.Ino)
@@ -151,7 +151,11 @@ func (f *FileSystem) writable(in *fuse.WriteIn) (*openFile, fuse.Status) {
 }
 
 func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	n, err := o.WriteAt(data, int64(in.Offset))
+	var flags ext4.WriteFlags
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		flags = ext4.WriteCached
+	}
+	n, err := o.WriteAtFlags(data, int64(in.Offset), flags)
 	f.stats.bytes(OpWrite, n)
 	if err != nil && n == 0 {
 		return 0, status(err)
