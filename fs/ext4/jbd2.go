@@ -249,13 +249,16 @@ func (fs *FS) syncTID(tid uint32) error {
 	if fs.jnl == nil {
 		return fs.syncUnlogged()
 	}
-	if tid == 0 || fs.jnl.CommittedTID().AtLeast(journal.TID(tid)) {
-		return fs.flushDevice()
+	running, ok := fs.jnl.RunningTID()
+	if tid != 0 {
+		if err := fs.jnl.WaitDurable(journal.TID(tid)); err != nil {
+			return fs.commitError(err)
+		}
+		if ok && running == journal.TID(tid) {
+			return nil // that commit's flush came after our call
+		}
 	}
-	if err := fs.jnl.WaitDurable(journal.TID(tid)); err != nil {
-		return fs.commitError(err)
-	}
-	return nil
+	return fs.flushDevice()
 }
 
 // durable tells whether transaction tid (of inode.syncTID; 0 for none) needs no
@@ -319,10 +322,14 @@ func (fs *FS) Sync() error {
 	if fs.jnl == nil {
 		return fs.syncUnlogged()
 	}
-	if _, running := fs.jnl.RunningTID(); !running {
-		return fs.flushDevice()
+	tid, running := fs.jnl.RunningTID()
+	if err := fs.forceCommit(); err != nil {
+		return err
 	}
-	return fs.forceCommit()
+	if running && fs.jnl.CommittedTID().AtLeast(tid) {
+		return nil // that commit's flush came after our call
+	}
+	return fs.flushDevice()
 }
 
 // unlogged is the writing back of an image without a journal. A handle holds

@@ -342,6 +342,32 @@ func TestDeepRandomOrder(t *testing.T) {
 	}
 }
 
+// Punching out whole leaves, the first of their parents among them, keeps the
+// keys above exact.
+func TestLosingFirstLeaves(t *testing.T) {
+	for from := range 20 {
+		tr, s := newTree(t, 1024)
+		const n = 20000
+		for i := range n {
+			if err := tr.Insert(Extent{Logical: ondisk.LBlock(i * 2), Len: 1, Physical: ondisk.FsBlock(i*3 + 1)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tr.Depth() < 2 {
+			t.Fatalf("depth %d", tr.Depth())
+		}
+		m := model{}
+		for _, e := range verify(t, tr) {
+			m.put(e)
+		}
+		s.end()
+		// 83 entries a leaf, 83 leaves a node: around the second node's start
+		at := ondisk.LBlock(2 * 83 * (73 + from))
+		m.remove(t, tr, at, at+2*83*3, 2)
+		m.compare(t, tr, 2*n, rand.New(rand.NewPCG(1, 1)))
+	}
+}
+
 // A node that cannot be allocated leaves a sound tree that still maps all.
 func TestNoSpaceLeavesNoDamage(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))

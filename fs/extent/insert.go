@@ -141,7 +141,8 @@ func (t *Tree) fixKeys(p *path, lv int, first uint32, lowerOnly bool) error {
 
 // makeRoom splits the leaf of p if the node above it has room, else the
 // uppermost node of the full ones; if that is the root, the tree grows. The
-// path is of no use afterwards. The leaf's entries [at, at+old) stay together.
+// path is of no use afterwards. old is 0 or 1: more entries than that are only
+// replaced when some of them join, which needs no room.
 func (t *Tree) makeRoom(p *path, at, old int) error {
 	lv := p.depth
 	for lv > 0 && p.step[lv-1].n >= room(p.step[lv-1].b) {
@@ -162,8 +163,6 @@ func (t *Tree) makeRoom(p *path, at, old int) error {
 		}
 	case at+old == s.n:
 		mid = min(at, s.n-1)
-	case at < mid && mid < at+old:
-		mid = at
 	}
 	return t.split(p, lv, max(mid, 1))
 }

@@ -100,6 +100,9 @@ func (g *grouping) attempt() (outcome, error) {
 		g.sb.ReservedGDTBlocks = reservedGDTBlocks(g.sb)
 	}
 	g.chooseMetaBG()
+	if g.sb.InodesCount < uint32(lostFoundIno) {
+		return fits, fmt.Errorf("%d inodes: %w", g.sb.InodesCount, ErrTooSmall)
+	}
 	need := g.lastGroupMetadata()
 	if need > uint64(g.sb.BlocksPerGroup) {
 		return fits, fmt.Errorf("groups of %d blocks have no room for %d inodes and the descriptors", g.sb.BlocksPerGroup, g.sb.InodesPerGroup)
