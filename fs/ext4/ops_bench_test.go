@@ -35,31 +35,6 @@ func (m *testFS) benchCreate(b *testing.B, dir ondisk.InodeNumber, name string, 
 	return a.Ino
 }
 
-func BenchmarkCreate(b *testing.B) {
-	m, dir := benchDir(b, 4<<30)
-	for k := 0; b.Loop(); k++ {
-		if k%5000 == 0 {
-			a, _ := m.Mkdir(nil, RootIno, fmt.Sprint("d", k), 0o755)
-			dir = a.Ino
-		}
-		m.benchCreate(b, dir, fmt.Sprint("file", k), nil)
-	}
-	b.StopTimer()
-}
-
-func BenchmarkCreateWrite4K(b *testing.B) {
-	m, dir := benchDir(b, 16<<30)
-	data := make([]byte, 4096)
-	for k := 0; b.Loop(); k++ {
-		if k%5000 == 0 {
-			a, _ := m.Mkdir(nil, RootIno, fmt.Sprint("d", k), 0o755)
-			dir = a.Ino
-		}
-		m.benchCreate(b, dir, fmt.Sprint("file", k), data)
-	}
-	b.StopTimer()
-}
-
 func BenchmarkLookup(b *testing.B) {
 	m, dir := benchDir(b, 1<<30)
 	for k := 0; k < 1000; k++ {
