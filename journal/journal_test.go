@@ -16,8 +16,8 @@ var formats = map[string]rigParams{
 	"v3-4k":        {incompat: IncompatCsumV3 | Incompat64Bit, blockSize: 4096},
 	"async":        {incompat: IncompatCsumV3 | Incompat64Bit | IncompatAsyncCommit},
 	"seq-wrap":     {incompat: IncompatCsumV3, sequence: 0xFFFFFFFA},
-	"fragmented":   {incompat: IncompatCsumV3, blocks: 600, logBlocks: 64, runs: []Run{{300, 1}, {400, 20}, {310, 3}, {500, 40}}},
-	"fast-commits": {incompat: IncompatCsumV3 | IncompatFastCommit, logBlocks: 400},
+	"fragmented":   {incompat: IncompatCsumV3, blocks: 200, logBlocks: 64, runs: []Run{{100, 1}, {130, 20}, {110, 3}, {155, 40}}},
+	"fast-commits": {incompat: IncompatCsumV3 | IncompatFastCommit, logBlocks: 320},
 }
 
 func eachFormat(t *testing.T, fn func(t *testing.T, p rigParams)) {
@@ -32,7 +32,7 @@ func TestCommitCrashReplay(t *testing.T) {
 	eachFormat(t, func(t *testing.T, p rigParams) {
 		r := newRig(t, p)
 		for v := uint64(1); v <= 60; v++ {
-			r.op(v, 10, 11, 20+v)
+			r.op(v, 10, 11, 20+v%32)
 			r.commit()
 			r.check()
 			if v%7 == 0 {
@@ -40,13 +40,13 @@ func TestCommitCrashReplay(t *testing.T) {
 				dev := r.crash()
 				r.expect(dev, 10, v)
 				r.expect(dev, 11, v)
-				r.expect(dev, 20+v, v)
+				r.expect(dev, 20+v%32, v)
 				r.op(v, 10)
 			}
 		}
 		r.must(r.j.Close())
-		for v := uint64(1); v <= 60; v++ {
-			r.expect(r.dev, 20+v, v)
+		for v := uint64(29); v <= 60; v++ {
+			r.expect(r.dev, 20+v%32, v)
 		}
 		j, err := Open(r.p.params(r.dev))
 		r.must(err)

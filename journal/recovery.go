@@ -147,7 +147,7 @@ func (j *Journal) scan() (*foundLog, error) {
 			found.end, found.endBlock = end.why, end.block
 			return found, nil
 		}
-		if t.damage != nil || t.badCommit {
+		if !t.whole() {
 			found.end, found.endBlock = "interrupted commit", t.start
 			if stale(t, last) {
 				found.end = "left over from before"
@@ -171,10 +171,7 @@ func stale(t *foundTransaction, last time.Time) bool {
 
 // judge decides whether damaged t is an interrupted commit (nil) or corrupt.
 func (j *Journal) judge(t *foundTransaction, last time.Time) error {
-	e := t.damage
-	if e == nil {
-		e = &CorruptError{What: "bad checksum of a commit block", Block: t.commit, Sequence: t.tid, HasSeq: true}
-	}
+	e := t.firstDamage()
 	if !t.badCommit && (t.structural || !j.lay.async) {
 		return e
 	}
@@ -192,7 +189,7 @@ func (j *Journal) judge(t *foundTransaction, last time.Time) error {
 func (j *Journal) laterCommit(t *foundTransaction, last time.Time) (bool, error) {
 	if j.lay.csum == csumV1 {
 		n, end, err := j.newWalker(t.next, t.tid+1).next()
-		return end == nil && err == nil && n.damage == nil && !n.badCommit, err
+		return end == nil && err == nil && n.whole(), err
 	}
 	r := logReader{log: j.log, end: j.geo.last}
 	for blk := j.geo.first; blk < j.geo.last; blk++ {

@@ -23,6 +23,7 @@ type recorder struct {
 	blockdev.Device
 	mu     sync.Mutex
 	events []event
+	quiet  bool
 	fail   func(write bool, off int64) error // nil: never
 }
 
@@ -34,7 +35,9 @@ func (r *recorder) WriteAt(p []byte, off int64) (int, error) {
 			return 0, err
 		}
 	}
-	r.events = append(r.events, event{off, bytes.Clone(p)})
+	if !r.quiet {
+		r.events = append(r.events, event{off, bytes.Clone(p)})
+	}
 	return r.Device.WriteAt(p, off)
 }
 
@@ -46,7 +49,9 @@ func (r *recorder) Flush() error {
 			return err
 		}
 	}
-	r.events = append(r.events, event{})
+	if !r.quiet {
+		r.events = append(r.events, event{})
+	}
 	return r.Device.Flush()
 }
 
@@ -80,6 +85,7 @@ type rigParams struct {
 	sequence  TID
 	opt       Options
 	started   bool
+	quiet     bool // the recorder keeps nothing
 }
 
 type rig struct {
@@ -98,7 +104,7 @@ func (p *rigParams) setDefaults() {
 		p.logBlocks = 64
 	}
 	if p.blocks == 0 {
-		p.blocks = 256 + int(p.logBlocks)
+		p.blocks = 60 + int(p.logBlocks)
 	}
 	if p.runs == nil {
 		p.runs = []Run{{Block: uint64(p.blocks) - uint64(p.logBlocks), Len: p.logBlocks}}
@@ -112,7 +118,7 @@ func (p *rigParams) params(dev blockdev.Device) Params {
 // format makes the memory device with an empty log.
 func (p *rigParams) format(t testing.TB) blockdev.Device {
 	t.Helper()
-	dev := blockdev.NewMem(int64(p.blocks) * int64(p.blockSize))
+	dev := make(ram, p.blocks*p.blockSize)
 	b := make([]byte, p.blockSize)
 	err := FormatSuperBlock(b, FormatParams{BlockSize: p.blockSize, Blocks: p.logBlocks, Incompat: p.incompat,
 		Compat: p.compat, UUID: [16]byte{1, 2, 3}, Sequence: p.sequence})
@@ -135,7 +141,7 @@ func newRig(t testing.TB, p rigParams) *rig {
 func mountRig(t testing.TB, p rigParams, dev blockdev.Device) *rig {
 	t.Helper()
 	p.setDefaults()
-	r := &rig{t: t, p: p, dev: &recorder{Device: dev}}
+	r := &rig{t: t, p: p, dev: &recorder{Device: dev, quiet: p.quiet}}
 	var err error
 	if r.j, err = Open(p.params(r.dev)); err != nil {
 		t.Fatal(err)

@@ -63,7 +63,7 @@ type foundTransaction struct {
 	// damage is what is wrong before the commit block, badCommit that the
 	// commit block's own checksum fails. structural marks damage that is not a
 	// checksum's word.
-	damage     *CorruptError
+	damage     []*CorruptError
 	structural bool
 	badCommit  bool
 }
@@ -81,9 +81,10 @@ type walker struct {
 
 // walkEnd says why a walk found no further transaction.
 type walkEnd struct {
-	why   string
-	block uint32
-	seq   TID
+	why     string
+	block   uint32
+	seq     TID
+	partial *foundTransaction // blocks of a transaction that was not committed
 }
 
 func (j *Journal) newWalker(start uint32, seq TID) *walker {
@@ -102,36 +103,48 @@ func (j *Journal) newWalker(start uint32, seq TID) *walker {
 // block is none.
 func (w *walker) next() (*foundTransaction, *walkEnd, error) {
 	t := &foundTransaction{tid: w.seq, start: w.pos}
+	end, err := w.fill(t)
+	if end != nil && t.blocks > 0 {
+		end.partial = t
+	}
+	if end != nil || err != nil {
+		return nil, end, err
+	}
+	return t, nil, nil
+}
+
+// fill reads blocks into t up to the commit block, or up to an end.
+func (w *walker) fill(t *foundTransaction) (*walkEnd, error) {
 	v1 := ^uint32(0)
 	for {
 		if w.visited >= w.geo.usable() {
-			return nil, w.stop("every block of the log has been seen"), nil
+			return w.stop("every block of the log has been seen"), nil
 		}
 		b, err := w.r.block(w.pos)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		h := decodeHeader(b)
 		switch {
 		case h.Magic != Magic:
-			return nil, w.stop("no journal block"), nil
+			return w.stop("no journal block"), nil
 		case h.Sequence != w.seq:
-			return nil, w.stop(fmt.Sprintf("sequence %d instead", h.Sequence)), nil
+			return w.stop(fmt.Sprintf("sequence %d instead", h.Sequence)), nil
 		}
 		switch h.BlockType {
 		case DescriptorBlock:
 			end, err := w.descriptor(t, b, &v1)
 			if end != nil || err != nil {
-				return nil, end, err
+				return end, err
 			}
 		case RevokeBlock:
 			w.revokeBlock(t, b)
 			w.advance(1)
 		case CommitBlock:
 			w.commitBlock(t, b, v1)
-			return t, nil, nil
+			return nil, nil
 		default:
-			return nil, w.stop("unexpected " + h.BlockType.String()), nil
+			return w.stop("unexpected " + h.BlockType.String()), nil
 		}
 		t.blocks = int(w.geo.distance(t.start, w.pos))
 	}
@@ -146,13 +159,22 @@ func (w *walker) advance(n uint32) {
 	w.visited += n
 }
 
-// hurt records the first damage.
+// hurt records damage.
 func (t *foundTransaction) hurt(structural bool, e CorruptError) {
 	e.Sequence, e.HasSeq = t.tid, true
-	if t.damage == nil {
-		t.damage = &e
-	}
+	t.damage = append(t.damage, &e)
 	t.structural = t.structural || structural
+}
+
+// whole says that nothing is wrong with t.
+func (t *foundTransaction) whole() bool { return len(t.damage) == 0 && !t.badCommit }
+
+// firstDamage is the error to report for t, which is not whole.
+func (t *foundTransaction) firstDamage() *CorruptError {
+	if len(t.damage) > 0 {
+		return t.damage[0]
+	}
+	return &CorruptError{What: "bad checksum of a commit block", Block: t.commit, Sequence: t.tid, HasSeq: true}
 }
 
 // descriptor takes the tags of descriptor b, at pos, and steps over the blocks

@@ -23,12 +23,18 @@ const minFlexAvoid = 4
 // higher lists have it.
 const partialTries = 8
 
+// slowTries is how many groups with equally large chunks are compared when nothing has the wanted length.
+const slowTries = 2
+
 // regular searches the groups: the goal itself, then the goal's group and others by criterion.
 func (ac *AllocationContext) regular() {
 	if ac.hasGoalStart && ac.findByGoal() || ac.err != nil || ac.req.Flags&GoalOnly != 0 {
 		return
 	}
 	if ac.adjacent && ac.prealloc && ac.lg == nil {
+		if ac.borrow() || ac.err != nil {
+			return
+		}
 		ac.widen()
 	}
 	ac.streamStart()
@@ -72,11 +78,13 @@ func (ac *AllocationContext) scanCriterion() {
 		ac.bestAvail()
 		return
 	}
-	if ac.visit(ac.GoalEx.Group, true) {
+	if ac.a.knobs.get(mbOptimizeScan) == 0 {
+		if !ac.visit(ac.GoalEx.Group, true) {
+			ac.linear(int(ac.a.geo.Groups) - 1)
+		}
 		return
 	}
-	if ac.a.knobs.get(mbOptimizeScan) == 0 {
-		ac.linear(int(ac.a.geo.Groups) - 1)
+	if ac.hopeless() || ac.visit(ac.GoalEx.Group, true) {
 		return
 	}
 	switch ac.cr {
@@ -91,6 +99,27 @@ func (ac *AllocationContext) scanCriterion() {
 	default:
 		ac.walkDown()
 	}
+}
+
+// hopeless tells from the lists that no group at all satisfies the criterion.
+func (ac *AllocationContext) hopeless() bool {
+	switch ac.cr {
+	case CrPower2Aligned:
+		return !anyFrom(ac.a.largestLists, ac.order2)
+	case CrGoalLenFast, CrBestAvailLen:
+		return !anyFrom(ac.a.avgLists, min(floorLog2(ac.GoalEx.Len), ac.a.orders-1))
+	}
+	return false
+}
+
+// anyFrom tells whether a list from order up has a member.
+func anyFrom(lists []groupSet, order int) bool {
+	for i := order; i < len(lists); i++ {
+		if lists[i].count.Load() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // linear visits up to n groups after the goal's, around the end. It reports whether the search is over.
@@ -164,7 +193,7 @@ func (ac *AllocationContext) bestAvail() {
 	low := max(top-ac.a.knobs.get(mbBestAvailMaxTrimOrder), 0)
 	for o := top; o >= low && 1<<o >= int(ac.OrigEx.Len); o-- {
 		ac.GoalEx.Len = 1 << o
-		if ac.visit(ac.GoalEx.Group, true) || ac.walkAverage(ac.GoalEx.Len) {
+		if !ac.hopeless() && (ac.visit(ac.GoalEx.Group, true) || ac.walkAverage(ac.GoalEx.Len)) {
 			break
 		}
 	}
@@ -178,7 +207,7 @@ func (ac *AllocationContext) bestAvail() {
 func (ac *AllocationContext) walkDown() {
 	lists := ac.a.largestLists
 	for o := len(lists) - 1; o >= 0; o-- {
-		if ac.walkSet(&lists[o], ac.a.knobs.get(mbMaxLinearGroups)+1) || ac.BestEx.Len >= 1<<o {
+		if ac.walkSet(&lists[o], slowTries) || ac.BestEx.Len >= 1<<o {
 			return
 		}
 	}
@@ -248,4 +277,12 @@ func (ac *AllocationContext) countHit() {
 	} else if ac.BestEx.Len == ac.GoalEx.Len {
 		ac.st.inc(cLenHits)
 	}
+}
+
+// String is the criterion's short name.
+func (cr Criterion) String() string {
+	if cr < 0 || cr >= numCriteria {
+		return "none"
+	}
+	return [numCriteria]string{"p2_aligned", "goal_len_fast", "best_avail_len", "goal_len_slow", "any_free"}[cr]
 }

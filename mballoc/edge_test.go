@@ -238,7 +238,7 @@ func TestTrim(t *testing.T) {
 
 // A file system of 131,072 groups (16 TiB) stays far below 1 GiB with every group known and freed extents in each.
 func TestMemoryOfManyGroups(t *testing.T) {
-	const groups = 131072
+	const groups = 131072 / slow
 	d := simdisk.New(geo4k(groups))
 	before := heap()
 	a, err := mballoc.New(geo4k(groups), d, mballoc.Options{})

@@ -66,6 +66,66 @@ func (a *Allocator) useGroupPA(m Marker, lg *LocalityGroup, st *stripe, goal Clu
 	return Result{Start: a.cluster(pa.group, start), Len: n}, true, nil
 }
 
+// borrow serves a file that has outgrown the locality group from the preallocation that its last piece came from, if that goes on right behind it: so
+// a file that is written piece by piece stays in one place. ac.lg is nil.
+func (ac *AllocationContext) borrow() bool {
+	if ac.GoalEx.Logical != ac.OrigEx.Logical {
+		return false
+	}
+	for i := range ac.a.localities {
+		lg := &ac.a.localities[i]
+		if !lg.mu.tryLock() {
+			continue
+		}
+		done := ac.borrowFrom(lg)
+		lg.mu.unlock()
+		if done {
+			return true
+		}
+	}
+	return false
+}
+
+// borrowFrom takes the front of the preallocation that starts at the goal. lg.mu is held.
+func (ac *AllocationContext) borrowFrom(lg *LocalityGroup) bool {
+	a, goal := ac.a, ac.GoalEx
+	for _, pa := range lg.pas {
+		if pa.group != goal.Group || pa.start != goal.Start || a.groups[pa.group].is(groupCorrupt) {
+			continue
+		}
+		ac.borrowPA(&a.groups[pa.group], pa, min(goal.Len, pa.length))
+		if pa.length == 0 {
+			lg.forget(pa)
+			gi := &a.groups[pa.group]
+			gi.mu.lock(&a.contended, lockGroup)
+			a.unlinkPA(ac.st, gi, pa)
+			gi.mu.unlock()
+		}
+		return ac.done
+	}
+	return false
+}
+
+// borrowPA uses the first n clusters of pa: what the request wants at once, the rest as preallocation of the inode. The buddy does not change.
+func (ac *AllocationContext) borrowPA(gi *GroupInfo, pa *PreallocSpace, n uint32) {
+	a := ac.a
+	ex := FreeExtent{Logical: ac.OrigEx.Logical, Group: gi.num, Start: pa.start, Len: n}
+	got := ex
+	got.Len = min(n, ac.OrigEx.Len)
+	gi.mu.lock(&a.contended, lockGroup)
+	defer gi.mu.unlock()
+	gi.disk.lock(&a.contended, lockDisk)
+	defer gi.disk.unlock()
+	if ac.err = ac.m.MarkUsed(gi.num, got.Start, got.Len); ac.err != nil {
+		return
+	}
+	pa.start += GrpCluster(n)
+	pa.length -= n
+	ac.keepRest(gi, ex, got, 0)
+	ac.BestEx, ac.FoundEx, ac.done = ex, got, true
+	ac.st.inc(cGoalHits)
+}
+
 // newGroupPA makes a preallocation of clusters that useLocked just took. lg.mu, gi.mu and gi.disk are held.
 func (a *Allocator) newGroupPA(st *stripe, gi *GroupInfo, lg *LocalityGroup, start GrpCluster, n uint32) {
 	pa := &PreallocSpace{group: gi.num, start: start, length: n, lg: lg.self}

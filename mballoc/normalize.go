@@ -97,8 +97,12 @@ func (ac *AllocationContext) moveGoal(from uint64) {
 }
 
 // widen makes the window of a file as large as windows get: its writer is one of several in the same place, and would otherwise leave an extent
-// behind for every doubling of the file.
+// behind for every doubling of the file. The window starts at the request, so that its length is a power of two and the buddy can serve it.
 func (ac *AllocationContext) widen() {
-	ac.setWindow(maxWindow)
+	from := uint64(ac.OrigEx.Logical)
+	n := max(uint64(maxWindow>>ac.a.geo.clusterSizeBits()), uint64(ac.OrigEx.Len))
+	_, to := ac.clip(from, min(from+min(n, uint64(ac.a.geo.ClustersPerGroup)), 1<<32))
+	ac.GoalEx.Logical, ac.GoalEx.Len = LCluster(from), uint32(to-from)
+	ac.window = ac.GoalEx
 	ac.hasGoalStart = false
 }

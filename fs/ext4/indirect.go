@@ -238,7 +238,7 @@ func (f *indirectFreer) leaf(table []byte, b *bcache.Buffer, base uint64) error 
 		if err := f.changed(b); err != nil {
 			return err
 		}
-		if err := f.i.freeRun(f.h, blk, n, f.i.isDir()); err != nil {
+		if err := f.i.freeRun(f.h, blk, n, f.i.blocksJournaled()); err != nil {
 			return err
 		}
 	}

@@ -288,6 +288,14 @@ func (i *Inode) addBlocks(n int64) bool {
 	return i.raw.SetSectors(uint64(max(v, 0)), fs.hugeFile, fs.blockBits)
 }
 
+// blocksJournaled tells whether the blocks that i maps went through the journal:
+// those of directories and of symlinks. Freeing them must revoke them, or a
+// replay writes an old target over whatever the block holds by then.
+func (i *Inode) blocksJournaled() bool {
+	f := i.raw.Mode & ondisk.ModeFmt
+	return f == ondisk.ModeDir || f == ondisk.ModeLnk
+}
+
 // freeRun gives blocks back that are mapped nowhere any more; metadata says
 // that they were nodes or directory blocks. The caller marks the inode dirty.
 func (i *Inode) freeRun(h *handle, p ondisk.FsBlock, n uint32, metadata bool) error {

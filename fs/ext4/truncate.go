@@ -186,7 +186,7 @@ func (i *Inode) freeStep(h *handle, from, to ondisk.LBlock) (bool, error) {
 			return err
 		}
 		i.noteDatasync(h)
-		return i.freeRun(h, r.p, r.n, i.isDir())
+		return i.freeRun(h, r.p, r.n, i.blocksJournaled())
 	})
 	if err != nil {
 		i.es.drop(i.fs.ops.es)

@@ -54,6 +54,7 @@ func allSuites() []*suite {
 		{"fio", needProgram("fio"), fioSuite},
 		{"fsync", none, fsyncSuite},
 		{"fallocate2", none, fallocateSuite},
+		{"mount", none, mountSuite},
 	}
 }
 
@@ -238,4 +239,31 @@ func (e *suiteEnv) fio(u unit, args []string) (float64, error) {
 		return s.Bw / 1024, nil
 	}
 	return s.Iops, nil
+}
+
+// mountSuite mounts a fresh, sparse image of 1 TiB, and reads one directory.
+func mountSuite(e *suiteEnv) error {
+	if e.target.name == "floor" {
+		return nil // has no image
+	}
+	big := *e.cfg
+	big.size = "1T"
+	big.dir = filepath.Join(e.cfg.dir, "big")
+	if err := os.MkdirAll(big.dir, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(big.dir)
+	m, err := e.target.mount(e.ctx, &big)
+	if err != nil {
+		return err
+	}
+	if _, err := os.ReadDir(m.dir); err != nil {
+		m.unmount()
+		return err
+	}
+	e.add("mount 1 TiB", m.took.Seconds(), seconds)
+	if peak := m.peakMemory(); peak > 0 {
+		e.add("mount 1 TiB: peak memory", float64(peak)/(1<<20), mebibytes)
+	}
+	return m.unmount()
 }

@@ -36,6 +36,7 @@ type mounted struct {
 	stop    func() error                      // asks for the unmount
 	counts  func() (map[string]uint64, error) // FUSE requests by operation, nil where unknown
 	image   string
+	took    time.Duration // from the start of the mount until it answered
 }
 
 func allTargets() []*target {
@@ -132,10 +133,11 @@ func mountKernel(_ context.Context, c *config) (*mounted, error) {
 	if err != nil {
 		return nil, err
 	}
+	start := time.Now()
 	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mount: %w: %s", err, out)
 	}
-	return &mounted{dir: dir, image: image}, nil
+	return &mounted{dir: dir, image: image, took: time.Since(start)}, nil
 }
 
 func mountFuse2fs(ctx context.Context, c *config) (*mounted, error) {
@@ -240,18 +242,20 @@ func startDaemon(ctx context.Context, m *mounted, name string, args ...string) (
 	m.log, m.waitErr = &bytes.Buffer{}, make(chan error, 1)
 	m.cmd = exec.CommandContext(ctx, name, args...)
 	m.cmd.Stdout, m.cmd.Stderr = m.log, m.log
+	start := time.Now()
 	if err := m.cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() { m.waitErr <- m.cmd.Wait() }()
-	for i := 0; i < 500; i++ {
+	for i := 0; i < 5000; i++ {
 		if isMountpoint(m.dir) {
+			m.took = time.Since(start)
 			return m, nil
 		}
 		select {
 		case err := <-m.waitErr:
 			return nil, fmt.Errorf("%s ended: %v: %s", name, err, m.log)
-		case <-time.After(20 * time.Millisecond):
+		case <-time.After(2 * time.Millisecond):
 		}
 	}
 	m.cmd.Process.Kill()

@@ -52,6 +52,8 @@ func NewRoot() *cobra.Command {
 		return Exitf(ExitUsage, "%w; try: %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
+		newInfoCommand(),
+		newMkfsCommand(),
 		newMountCommand(),
 		newStatsCommand(),
 		newSyncCommand(),

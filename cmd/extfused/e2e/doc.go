@@ -1,0 +1,11 @@
+// Package e2e tests extfused as its users meet it: the built binary, real
+// images, real mounts, and three oracles - e2fsck, the kernel's own ext4 on a
+// loop device, and a copy of the tree on the host's file system.
+//
+// The package has tests only. What a machine lacks (/dev/fuse, loop devices,
+// root, fio, a source tree's tar) makes a test skip with the reason printed.
+//
+//	EXTFUSED_BIN   the binary under test; default: built by the tests
+//	EXTFUSED_TAR   the tar of a source tree; default: Debian's linux-source-6.1
+//	EXTFUSED_FULL  1: the long form of the kill -9 tests
+package e2e

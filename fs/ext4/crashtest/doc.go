@@ -1,0 +1,23 @@
+// Package crashtest cuts the power. A random workload runs over a recording
+// device next to a model of what was promised; then, for each prefix of the
+// record, with unflushed writes kept, dropped, reordered or torn, the image is
+// mounted (which replays the journal), compared with the model, unmounted and
+// checked by e2fsck.
+//
+// What is checked in each state:
+//
+//   - the tree - names, kinds, link counts, symlink targets, xattrs - is the
+//     model's tree after some operation, not older than what was synced;
+//
+//   - each 8-byte word of each file was written there by the workload, into
+//     that file, not earlier than the file's last fsync: no lost writes, and
+//     no block shows another (deleted) file's data;
+//
+//   - sizes lie between those of the versions that are allowed;
+//
+//   - e2fsck -fn finds nothing.
+//
+//     CRASH_STATES   how many states; default 400, `make crash` takes 12000
+//     CRASH_SEED     the seed; default: the clock, printed
+//     CRASH_ORACLES  how many states e2fsck and the kernel replay too; default 10
+package crashtest
