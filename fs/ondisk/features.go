@@ -90,7 +90,7 @@ var (
 	}
 	roCompatNames = [32]string{
 		0: "sparse_super", 1: "large_file", 3: "huge_file", 4: "uninit_bg", 5: "dir_nlink",
-		6: "extra_isize", 7: "snapshot", 8: "quota", 9: "bigalloc", 10: "metadata_csum",
+		6: "extra_isize", 8: "quota", 9: "bigalloc", 10: "metadata_csum",
 		11: "replica", 12: "read-only", 13: "project", 14: "shared_blocks", 15: "verity",
 		16: "orphan_present",
 	}
