@@ -15,7 +15,7 @@ import (
 func (f *FileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) (st fuse.Status) {
 	defer f.stats.done(OpOpen, f.stats.begin(OpOpen), &st)
 	ino := inode(in.NodeId)
-	file, err := f.fs.Open(ino, in.Flags&^syscall.O_TRUNC)
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), ino, in.Flags&^syscall.O_TRUNC)
 	if err != nil {
 		return status(err)
 	}
@@ -88,7 +88,7 @@ func (f *FileSystem) openExisting(in *fuse.CreateIn, name string, out *fuse.Crea
 		f.fs.Forget(a.Ino, 1)
 		return eexist
 	}
-	file, err := f.fs.Open(a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
 	if err == nil && in.Flags&syscall.O_TRUNC != 0 {
 		h := in.InHeader
 		h.NodeId = nodeID(a.Ino)
