@@ -4,19 +4,18 @@ import (
 	"fmt"
 	"log"
 	"os"
-	"slices"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
 // MountConfig says how a FileSystem is mounted through /dev/fuse.
 type MountConfig struct {
-	Source     string  // shown as what is mounted: the image's path
-	AllowOther bool    // every user may come in; permission bits decide
-	ACL        bool    // POSIX ACLs decide too
-	Flags      uintptr // MS_... flags of mount(2); used when root mounts directly
-	Options    []string
-	Debug      bool // log every request
+	Source     string   // shown as what is mounted: the image's path
+	AllowOther bool     // every user may come in; permission bits decide
+	ACL        bool     // POSIX ACLs decide too
+	Flags      uintptr  // MS_... flags of mount(2), when root mounts
+	Options    []string // the same in words for fusermount3, when others do
+	Debug      bool     // log every request
 	Logger     *log.Logger
 }
 
@@ -58,12 +57,15 @@ func Mount(f *FileSystem, mountpoint string, c MountConfig) (*Server, error) {
 func (c *MountConfig) fuseOptions() *fuse.MountOptions {
 	o := &fuse.MountOptions{
 		AllowOther: c.AllowOther, FsName: c.Source, Name: Subtype,
-		Options:       append(slices.Clone(c.Options), "default_permissions"),
+		Options:       []string{"default_permissions"},
 		MaxBackground: maxBackground, CongestionThreshold: maxBackground * 3 / 4,
 		MaxWrite: MaxRequest, MaxReadAhead: MaxRequest,
 		EnableSymlinkCaching: true, ExplicitDataCacheControl: true, EnableAcl: c.ACL,
 		Debug: c.Debug, Logger: c.Logger,
 		DirectMountStrict: os.Geteuid() == 0, DirectMountFlags: c.Flags,
+	}
+	if !o.DirectMountStrict {
+		o.Options = append(o.Options, c.Options...)
 	}
 	if o.DirectMountFlags == 0 {
 		o.DirectMountFlags = msMgcVal // no flags at all, rather than go-fuse's defaults

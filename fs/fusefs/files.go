@@ -15,7 +15,7 @@ import (
 func (f *FileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) (st fuse.Status) {
 	defer f.stats.done(OpOpen, now(), &st)
 	ino := inode(in.NodeId)
-	file, err := f.fs.Open(ino, in.Flags&^syscall.O_TRUNC)
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), ino, in.Flags&^syscall.O_TRUNC)
 	if err != nil {
 		return status(err)
 	}
@@ -88,7 +88,7 @@ func (f *FileSystem) openExisting(in *fuse.CreateIn, name string, out *fuse.Crea
 		f.fs.Forget(a.Ino, 1)
 		return eexist
 	}
-	file, err := f.fs.Open(a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
 	if err == nil && in.Flags&syscall.O_TRUNC != 0 {
 		h := in.InHeader
 		h.NodeId = nodeID(a.Ino)
@@ -122,36 +122,27 @@ func (f *FileSystem) Flush(_ <-chan struct{}, _ *fuse.FlushIn) (st fuse.Status) 
 }
 
 // Write stores data.
-//
-// Under HANDLE_KILLPRIV_V2 the kernel tells which writes must drop
-// set-user-id.
 func (f *FileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (n uint32, st fuse.Status) {
 	defer f.stats.done(OpWrite, now(), &st)
-	o, st := f.writable(in)
-	if !st.Ok() {
-		return 0, st
+	o := f.handles.get(in.Fh)
+	if o == nil {
+		return 0, ebadf
 	}
 	return f.write(o, in, data)
 }
 
-// writable finds the file of a write, and drops its privileges if the write
-// has to.
-func (f *FileSystem) writable(in *fuse.WriteIn) (*openFile, fuse.Status) {
-	o := f.handles.get(in.Fh)
-	if o == nil {
-		return nil, ebadf
+// write passes on what the kernel says about a write: that it comes from its
+// page cache, so that the times are its own, and, under HANDLE_KILLPRIV_V2,
+// that set-user-id must go.
+func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
+	var flags ext4.WriteFlags
+	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+		flags |= ext4.WriteCached
 	}
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
-		_, err := f.fs.SetAttr(caller(&in.InHeader, 0), o.ino, &ext4.SetAttr{KillPriv: true})
-		if err != nil {
-			return nil, status(err)
-		}
+		flags |= ext4.WriteKillPriv
 	}
-	return o, fuse.OK
-}
-
-func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
-	n, err := o.WriteAt(data, int64(in.Offset))
+	n, err := o.WriteAtFlags(data, int64(in.Offset), flags)
 	f.stats.bytes(OpWrite, n)
 	if err != nil && n == 0 {
 		return 0, status(err)
@@ -166,9 +157,9 @@ func (f *FileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 		return f.Write(cancel, in, data[0])
 	}
 	defer f.stats.done(OpWrite, now(), &st)
-	o, st := f.writable(in)
-	if !st.Ok() {
-		return 0, st
+	o := f.handles.get(in.Fh)
+	if o == nil {
+		return 0, ebadf
 	}
 	part := *in
 	for _, piece := range data {

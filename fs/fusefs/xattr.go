@@ -16,7 +16,17 @@ func (f *FileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, 
 		return 0, fuse.ENOSYS
 	}
 	size, err := f.fs.GetXattr(inode(h.NodeId), name, dst)
+	if status(err) == enotsup && isACL(name) {
+		// The kernel refuses access where it cannot learn the ACL.
+		return 0, fuse.ENODATA
+	}
 	return xattrSize(size, err)
+}
+
+// isACL tells the names that the kernel itself asks for when it checks
+// permissions.
+func isACL(name string) bool {
+	return name == "system.posix_acl_access" || name == "system.posix_acl_default"
 }
 
 // xattrSize answers with a size; ERANGE needs it too.

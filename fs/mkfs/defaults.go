@@ -128,6 +128,9 @@ func (p *Params) check() error {
 	case p.Size/bs > 1<<32-1 && p.Features.Incompat&ondisk.Incompat64Bit == 0:
 		return fmt.Errorf("%d blocks: more than 4294967295 need the 64bit feature", p.Size/bs)
 	}
+	if p.Size/bs < 16 {
+		return fmt.Errorf("%d bytes in blocks of %d: %w", p.Size, bs, ErrTooSmall)
+	}
 	return p.checkFeatures()
 }
 

@@ -100,8 +100,8 @@ func TestSmallSizes(t *testing.T) {
 // passes its own check, and no block is placed twice (space.add panics).
 func TestPlanSizes(t *testing.T) {
 	for _, bs := range []int{0, 1024, 2048, 4096, 65536} {
-		for size := 2 * mib; size <= 64*tib; size = size*5/3 + 12345 {
-			if bs == 1024 && size > 4*tib || bs == 65536 && size < 64*mib {
+		for size := 2 * mib; size <= 64*tib; size = size*7/2 + 12345 {
+			if bs != 0 && bs <= 2048 && size > 2*tib || bs == 65536 && size < 64*mib {
 				continue
 			}
 			p := testParams(t)

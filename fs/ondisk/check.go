@@ -102,8 +102,8 @@ func (s *SuperBlock) checkBlocks() error {
 	if inodes := groups * uint64(s.InodesPerGroup); inodes != uint64(s.InodesCount) {
 		return Corrupt("superblock: %d inodes, but %d groups of %d inodes", s.InodesCount, groups, s.InodesPerGroup)
 	}
-	if s.FreeClusters() > blocks>>s.ClusterBits()+1 || s.ReservedBlocks() > blocks {
-		return Corrupt("superblock: %d free clusters and %d reserved blocks, of %d blocks", s.FreeClusters(), s.ReservedBlocks(), blocks)
+	if s.FreeBlocks()>>s.ClusterBits() > blocks>>s.ClusterBits()+1 || s.ReservedBlocks() > blocks {
+		return Corrupt("superblock: %d free blocks and %d reserved ones, of %d blocks", s.FreeBlocks(), s.ReservedBlocks(), blocks)
 	}
 	return s.checkDescs()
 }

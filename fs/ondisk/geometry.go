@@ -74,18 +74,20 @@ func (s *SuperBlock) Blocks() uint64 { return s.count64(s.BlocksCountLo, s.Block
 // SetBlocks stores the number of blocks.
 func (s *SuperBlock) SetBlocks(n uint64) { s.BlocksCountLo, s.BlocksCountHi = uint32(n), uint32(n>>32) }
 
-// FreeClusters is s_free_blocks_count, which counts clusters.
-func (s *SuperBlock) FreeClusters() uint64 {
+// FreeBlocks is the number of free blocks. Unlike the count of a group
+// descriptor it is in blocks also with bigalloc.
+func (s *SuperBlock) FreeBlocks() uint64 {
 	return s.count64(s.FreeBlocksCountLo, s.FreeBlocksCountHi)
 }
 
-// SetFreeClusters stores s_free_blocks_count, in clusters.
+// FreeClusters is FreeBlocks in clusters.
+func (s *SuperBlock) FreeClusters() uint64 { return s.FreeBlocks() >> s.ClusterBits() }
+
+// SetFreeClusters stores s_free_blocks_count, given in clusters.
 func (s *SuperBlock) SetFreeClusters(n uint64) {
+	n <<= s.ClusterBits()
 	s.FreeBlocksCountLo, s.FreeBlocksCountHi = uint32(n), uint32(n>>32)
 }
-
-// FreeBlocks is the number of free blocks.
-func (s *SuperBlock) FreeBlocks() uint64 { return s.FreeClusters() << s.ClusterBits() }
 
 // ReservedBlocks is the number of blocks kept for the superuser.
 func (s *SuperBlock) ReservedBlocks() uint64 { return s.count64(s.RBlocksCountLo, s.RBlocksCountHi) }

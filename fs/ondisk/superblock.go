@@ -89,7 +89,7 @@ type SuperBlock struct {
 	InodesCount       uint32     // 0x000 s_inodes_count
 	BlocksCountLo     uint32     // 0x004 s_blocks_count_lo
 	RBlocksCountLo    uint32     // 0x008 s_r_blocks_count_lo
-	FreeBlocksCountLo uint32     // 0x00c s_free_blocks_count_lo, in clusters
+	FreeBlocksCountLo uint32     // 0x00c s_free_blocks_count_lo, in blocks also with bigalloc
 	FreeInodesCount   uint32     // 0x010 s_free_inodes_count
 	FirstDataBlock    uint32     // 0x014 s_first_data_block
 	LogBlockSize      uint32     // 0x018 s_log_block_size: block size is 1024 << this

@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -58,8 +57,8 @@ func spawn(c *daemon.Config, stderr io.Writer) error {
 
 // awaitMount makes sure that the mount answers.
 func awaitMount(path string) error {
-	_, err := os.Stat(path)
-	if errors.Is(err, syscall.ENOTCONN) {
+	var st unix.Statfs_t
+	if daemon.Dead(unix.Statfs(path, &st)) {
 		return Exitf(ExitFailure, "%s does not answer: the daemon died", path)
 	}
 	return nil
@@ -119,6 +118,3 @@ func leaveTerminal() error {
 	}
 	return nil
 }
-
-// patience is how long commands wait for what happens at once, normally.
-const patience = 10 * time.Second

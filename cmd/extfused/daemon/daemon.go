@@ -16,6 +16,7 @@ import (
 	"extfused/cmd/extfused/mounts"
 	"extfused/fs/ext4"
 	"extfused/fs/fusefs"
+	"extfused/fs/ondisk"
 	"extfused/metrics"
 )
 
@@ -116,9 +117,11 @@ func (d *Daemon) setFSOptions() {
 
 func (d *Daemon) mountFUSE() (err error) {
 	c := &d.cfg
-	acl := !c.NoACL && !c.NoXattr
+	sb := d.fs.Super()
+	noXattr := c.NoXattr || !sb.HasCompat(ondisk.CompatExtAttr)
+	acl := !c.NoACL && !noXattr
 	d.files = fusefs.New(d.fs, fusefs.Options{
-		Device: d.dev, NoXattr: c.NoXattr,
+		Device: d.dev, NoXattr: noXattr,
 		OnPanic: func(op fusefs.Op, value any, stack []byte) {
 			d.log.Error("bug: panic in a request", zap.Stringer("op", op), zap.Any("panic", value), zap.ByteString("stack", stack))
 		},

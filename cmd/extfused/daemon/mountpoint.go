@@ -38,44 +38,56 @@ func checkMountpoint(path string) (stale bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	st, err := statPatiently(path)
+	isDir, err := probeDir(path)
 	switch {
-	case m != nil && m.Ours() && errors.Is(err, syscall.ENOTCONN):
+	case m != nil && m.Ours() && Dead(err):
 		return true, nil
-	case errors.Is(err, syscall.ENOTCONN):
+	case Dead(err):
 		return false, &MountpointError{path, "has a dead FUSE mount on it: umount it first", ErrBusy}
 	case errors.Is(err, os.ErrNotExist):
 		return false, &MountpointError{path, "does not exist: make the directory first", ErrNoMountpoint}
-	case err != nil:
+	case err != nil && m == nil:
 		return false, fmt.Errorf("mountpoint %s: %w", path, err)
-	case !st.IsDir():
-		return false, &MountpointError{path, "is no directory", ErrNoMountpoint}
 	case m != nil:
 		return false, &MountpointError{path, fmt.Sprintf("is busy: %s is mounted there (%s)", m.Source, m.Type), ErrBusy}
+	case !isDir:
+		return false, &MountpointError{path, "is no directory", ErrNoMountpoint}
 	}
 	return false, nil
 }
 
-// statPatience is how long a mountpoint may take to answer.
-const statPatience = 5 * time.Second
+// Dead tells whether err is what a mount answers whose daemon has gone;
+// requests that its end caught are answered with ECONNABORTED.
+func Dead(err error) bool {
+	return errors.Is(err, syscall.ENOTCONN) || errors.Is(err, syscall.ECONNABORTED)
+}
 
-// statPatiently is os.Stat, given up after a while: a hung mount may be in the
-// way.
-func statPatiently(path string) (os.FileInfo, error) {
+// probePatience is how long a mountpoint may take to answer.
+const probePatience = 5 * time.Second
+
+// probeDir tells whether path is a directory, and whether a mount there
+// answers: that takes statfs(2), since attributes may come from the kernel's
+// cache. It gives up after a while: a hung mount may be in the way.
+func probeDir(path string) (isDir bool, err error) {
 	type result struct {
-		st  os.FileInfo
-		err error
+		isDir bool
+		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		st, err := os.Stat(path)
-		done <- result{st, err}
+		var fs unix.Statfs_t
+		err := unix.Statfs(path, &fs)
+		var st os.FileInfo
+		if err == nil {
+			st, err = os.Stat(path)
+		}
+		done <- result{err == nil && st.IsDir(), err}
 	}()
 	select {
 	case r := <-done:
-		return r.st, r.err
-	case <-time.After(statPatience):
-		return nil, &MountpointError{path, fmt.Sprintf("does not answer within %v", statPatience), ErrBusy}
+		return r.isDir, r.err
+	case <-time.After(probePatience):
+		return false, &MountpointError{path, fmt.Sprintf("does not answer within %v", probePatience), ErrBusy}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"go.uber.org/zap"
+	"golang.org/x/sys/unix"
 )
 
 // watchSignals unmounts at the first SIGTERM or SIGINT, and is harder on each
@@ -65,9 +66,27 @@ func (d *Daemon) unmountOrDetach() {
 // not written back is lost. What reached us is committed.
 func (d *Daemon) abort() {
 	d.log.Warn("second signal: cutting off the users of the mount")
-	_, minor, _ := strings.Cut(d.devNumber, ":")
-	err := os.WriteFile(filepath.Join("/sys/fs/fuse/connections", minor, "abort"), []byte("1"), 0)
-	if err != nil {
+	if err := abortConnection(d.devNumber); err != nil {
 		d.log.Error("the FUSE connection cannot be aborted; a third signal ends the daemon", zap.Error(err))
 	}
+}
+
+// connections is where fusectl has a directory for each FUSE connection, named
+// after the minor number of the mount.
+const connections = "/sys/fs/fuse/connections"
+
+// abortConnection aborts the connection of the mount with device number dev.
+// Where fusectl is not mounted it is, if we may, for as long as that takes.
+func abortConnection(dev string) error {
+	_, minor, _ := strings.Cut(dev, ":")
+	path := filepath.Join(connections, minor, "abort")
+	err := os.WriteFile(path, []byte("1"), 0)
+	if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := unix.Mount("fusectl", connections, "fusectl", 0, ""); err != nil {
+		return os.NewSyscallError("mount fusectl", err)
+	}
+	defer unix.Unmount(connections, unix.MNT_DETACH)
+	return os.WriteFile(path, []byte("1"), 0)
 }
