@@ -15,7 +15,7 @@ import (
 var allMetrics = slices.Concat(fusefsMetrics, ext4Metrics, mballocMetrics, journalMetrics, bcacheMetrics, blockdevMetrics)
 
 var allHistograms = []histogram{
-	{"extfused_fusefs_latency_seconds", "Time from the arrival of a FUSE request to its answer.", []string{"op"}, fuseLatency},
+	{"extfused_fusefs_latency_seconds", "Time from the arrival of a FUSE request to its answer; of cheap requests one in eight is timed.", []string{"op"}, fuseLatency},
 	{"extfused_journal_commit_latency_seconds", "Time a commit took, from the lock of the transaction to the flush of the commit block.", nil,
 		func(s *snapshot, p putHistogram) {
 			if s.fs.Journal != nil {

@@ -110,8 +110,11 @@ func (i *Inode) zeroTail(size uint64) error {
 // zeroWritten zeroes n bytes from off on, which lie in one block, on the device
 // if the block holds data; elsewhere they are zeroes already.
 func (i *Inode) zeroWritten(off, n uint64) error {
+	if n == 0 {
+		return nil
+	}
 	r, _, err := i.mapBytes(off, 1)
-	if err != nil || r.st != esWritten || n == 0 {
+	if err != nil || r.st != esWritten {
 		return err
 	}
 	buf := i.fs.ops.bufs.Get().(*[]byte)

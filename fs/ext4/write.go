@@ -17,6 +17,8 @@ const (
 	WriteCached WriteFlags = 1 << iota
 	// WriteKillPriv drops set-user-id, set-group-id and capabilities first.
 	WriteKillPriv
+
+	writeRoot WriteFlags = 1 << 7 // may use the superuser's reserve
 )
 
 // timeGrain is how far mtime may lag behind a write: a file that is written
@@ -49,6 +51,9 @@ func (f *File) WriteAtFlags(p []byte, off int64, flags WriteFlags) (int, error) 
 		if done, err := f.i.overwrite(p, uint64(off), flags); done || err != nil {
 			return len(p), err
 		}
+	}
+	if f.root {
+		flags |= writeRoot
 	}
 	f.i.mu.Lock()
 	defer f.i.mu.Unlock()
@@ -133,6 +138,7 @@ func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	h.root = flags&writeRoot != 0
 	done := 0
 	for done < len(p) && err == nil && (done == 0 || h.ensure(creditsWrite)) {
 		var n int

@@ -31,11 +31,24 @@ type Config struct {
 	StreamGoals    int // mballoc.Options.StreamGoals
 }
 
+// ErrConfig is what errors.Is finds in an error about the configuration.
+var ErrConfig = errors.New("bad configuration")
+
+// configError is such an error; its text says what is wrong.
+type configError struct{ error }
+
+func (configError) Is(target error) bool { return target == ErrConfig }
+
+func configErrorf(format string, args ...any) error { return configError{fmt.Errorf(format, args...)} }
+
 // DefaultCommitInterval is far below a real journal's: in this process gigabytes are freed in milliseconds.
 const DefaultCommitInterval = 10 * time.Millisecond
 
 // flexSize is the groups per flex group that mke2fs chooses.
 const flexSize = 16
+
+// maxWorkers bounds the goroutines of a run.
+const maxWorkers = 4096
 
 // maxGroups is 16 TiB of 4 KiB blocks, four times over.
 const maxGroups = 1 << 19
@@ -92,15 +105,21 @@ type workload struct {
 	unit    string
 	prepare func(b *bench) error // before the allocator sees the disk
 	round   func(w *worker) error
-	once    bool // look at the layout of the first round only
 }
 
 var workloads = map[string]workload{
 	"fallocate2": {unit: "8 KiB allocations", round: fallocate2},
-	"untar":      {unit: "files", prepare: prepareUntar, round: untar, once: true},
+	"untar":      {unit: "files", prepare: prepareUntar, round: untar},
 	"stream":     {unit: "64 KiB writes", round: stream},
 	"fragmented": {unit: "2 MiB allocations", prepare: prepareFragmented, round: fragmented},
 	"mixed":      {unit: "operations", prepare: prepareMixed, round: mixed},
+}
+
+// seedWorkloads are those that only Seeds runs.
+var seedWorkloads = map[string]workload{
+	"2000x100k": {unit: "files", round: files100k},
+	"lastgroup": {unit: "allocations", prepare: fillAllButLast, round: lastGroup},
+	"32x20m":    {unit: "files", round: files20m},
 }
 
 // Workloads lists the names.
@@ -112,10 +131,10 @@ func (c *Config) geometry() (mballoc.Geometry, error) {
 		bits++
 	}
 	if 1<<bits != c.BlockSize || bits < 10 || bits > 16 {
-		return mballoc.Geometry{}, fmt.Errorf("block size %d: must be a power of two from 1024 to 65536", c.BlockSize)
+		return mballoc.Geometry{}, configErrorf("block size %d: must be a power of two from 1024 to 65536", c.BlockSize)
 	}
 	if c.Groups < 1 || c.Groups > maxGroups {
-		return mballoc.Geometry{}, fmt.Errorf("%d groups: must be 1 to %d", c.Groups, maxGroups)
+		return mballoc.Geometry{}, configErrorf("%d groups: must be 1 to %d", c.Groups, maxGroups)
 	}
 	per := uint32(8 * c.BlockSize)
 	return mballoc.Geometry{Groups: mballoc.GroupNumber(c.Groups), ClustersPerGroup: per, Clusters: uint64(c.Groups) * uint64(per), BlockSizeBits: bits,
@@ -123,12 +142,17 @@ func (c *Config) geometry() (mballoc.Geometry, error) {
 }
 
 // Run runs one workload.
-func Run(cfg Config) (*Report, error) { return run(cfg, hooks{}) }
+func Run(cfg Config) (*Report, error) {
+	if _, ok := workloads[cfg.Workload]; !ok {
+		return nil, configErrorf("workload %q: must be one of %s", cfg.Workload, strings.Join(Workloads(), ", "))
+	}
+	return run(cfg, hooks{})
+}
 
 func run(cfg Config, h hooks) (*Report, error) {
 	wl, ok := workloads[cfg.Workload]
 	if !ok {
-		return nil, fmt.Errorf("workload %q: must be one of %s", cfg.Workload, strings.Join(Workloads(), ", "))
+		wl = seedWorkloads[cfg.Workload]
 	}
 	b, err := newBench(cfg, wl)
 	if err != nil {
@@ -139,8 +163,8 @@ func run(cfg Config, h hooks) (*Report, error) {
 }
 
 func newBench(cfg Config, wl workload) (*bench, error) {
-	if cfg.Procs < 1 || cfg.Procs > 4096 {
-		return nil, fmt.Errorf("%d workers: must be 1 to 4096", cfg.Procs)
+	if cfg.Procs < 1 || cfg.Procs > maxWorkers {
+		return nil, configErrorf("%d workers: must be 1 to %d", cfg.Procs, maxWorkers)
 	}
 	if cfg.CommitInterval <= 0 {
 		cfg.CommitInterval = DefaultCommitInterval
@@ -163,10 +187,10 @@ func newBench(cfg Config, wl workload) (*bench, error) {
 	for _, kv := range cfg.Set {
 		name, value, ok := strings.Cut(kv, "=")
 		if !ok {
-			return nil, fmt.Errorf("%q: must be NAME=VALUE", kv)
+			return nil, configErrorf("%q: must be NAME=VALUE", kv)
 		}
 		if err := b.a.Set(name, value); err != nil {
-			return nil, err
+			return nil, configError{err}
 		}
 	}
 	b.journal = simdisk.NewEpochs(b.disk, b.a, cfg.Procs)

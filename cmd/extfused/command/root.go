@@ -52,6 +52,7 @@ func NewRoot() *cobra.Command {
 		return Exitf(ExitUsage, "%w; try: %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(
+		newBenchCommand(),
 		newInfoCommand(),
 		newMkfsCommand(),
 		newMountCommand(),
