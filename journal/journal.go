@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -81,6 +82,7 @@ type Journal struct {
 	quit       chan struct{}
 	workers    sync.WaitGroup
 
+	heads headPool
 	stats counters
 }
 
@@ -105,7 +107,7 @@ func newJournal(p Params) (*Journal, error) {
 	j := &Journal{
 		fsDev:      p.FsDev,
 		fsBlocks:   p.FsBlocks,
-		external:   p.LogDev != nil && p.LogDev != p.FsDev,
+		external:   !sameDevice(p.LogDev, p.FsDev),
 		opt:        p.Options,
 		cache:      p.Cache,
 		abortCh:    make(chan struct{}),
@@ -122,6 +124,11 @@ func newJournal(p Params) (*Journal, error) {
 	var err error
 	j.log, err = newLogMap(dev, p.BlockSize, p.Runs)
 	return j, err
+}
+
+// sameDevice is a == b for devices of any type, slices among them.
+func sameDevice(a, b blockdev.Device) bool {
+	return a == nil || b == nil || reflect.TypeOf(a).Comparable() && a == b
 }
 
 // readSuper fills super and geo.

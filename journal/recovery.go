@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"errors"
 	"time"
 )
 
@@ -101,7 +102,11 @@ func (j *Journal) Wipe() error {
 		return ErrReadOnly
 	}
 	found, err := j.scan()
-	if err != nil {
+	var bad *CorruptError
+	switch {
+	case errors.As(err, &bad): // each transaction takes a block at least
+		return j.endRecovery(j.SuperBlock().Sequence + TID(j.geo.usable()))
+	case err != nil:
 		return err
 	}
 	return j.endRecovery(found.endSeq)

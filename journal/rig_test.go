@@ -149,16 +149,20 @@ func mountRig(t testing.TB, p rigParams, dev blockdev.Device) *rig {
 	if _, err := r.j.Recover(); err != nil {
 		t.Fatal(err)
 	}
-	r.c = bcache.New(r.dev, p.blockSize, bcache.Options{MaxBytes: 1 << 20})
+	r.attachCache()
+	return r
+}
+
+// attachCache makes the opened journal ready for transactions.
+func (r *rig) attachCache() {
+	r.t.Helper()
+	r.c = bcache.New(r.dev, r.p.blockSize, bcache.Options{MaxBytes: 1 << 20})
 	r.j.SetCache(r.c)
 	start := r.j.prepare
-	if p.started {
+	if r.p.started {
 		start = r.j.Start
 	}
-	if err := start(); err != nil {
-		t.Fatal(err)
-	}
-	return r
+	r.must(start())
 }
 
 func (r *rig) begin(credits int) *Handle {

@@ -42,6 +42,7 @@ var layers = []layer{
 	{dir: "fs/htree", ours: []string{"fs/ondisk"}},
 	{dir: "fs/xattr", ours: []string{"fs/ondisk"}},
 	{dir: "fs/mkfs", ours: []string{"fs/ondisk", "fs/extent", "fs/htree", "journal", "blockdev"}, others: []string{sys}},
+	{dir: "fs/info", ours: []string{"fs/ondisk", "journal", "blockdev"}},
 	{dir: "fs/ext4", ours: []string{
 		"fs/ondisk", "fs/extent", "fs/htree", "fs/xattr", "mballoc", "journal", "blockdev", "blockdev/bcache",
 	}, others: []string{sys, xsync}},
@@ -52,8 +53,8 @@ var layers = []layer{
 		"fs/fusefs", "fs/ext4", "fs/ondisk", "mballoc", "journal", "blockdev", "blockdev/bcache",
 	}, others: []string{"github.com/prometheus", goFuse, zap}},
 	{dir: "cmd", ours: []string{
-		"cmd/...", "metrics", "fs/fusefs", "fs/ext4", "fs/mkfs", "fs/ondisk", "fs/extent", "fs/htree", "fs/xattr",
-		"mballoc", "journal", "blockdev", "blockdev/bcache",
+		"cmd/...", "metrics", "fs/fusefs", "fs/ext4", "fs/info", "fs/mkfs", "fs/ondisk", "fs/extent", "fs/htree", "fs/xattr",
+		"mballoc", "mballoc/allocbench", "journal", "blockdev", "blockdev/bcache",
 	}, others: []string{goFuse, zap, "go.uber.org/multierr", sys, xsync, "github.com/spf13"}},
 	{dir: "scripts", others: []string{goFuse, sys}},
 }

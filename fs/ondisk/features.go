@@ -90,7 +90,7 @@ var (
 	}
 	roCompatNames = [32]string{
 		0: "sparse_super", 1: "large_file", 3: "huge_file", 4: "uninit_bg", 5: "dir_nlink",
-		6: "extra_isize", 7: "snapshot", 8: "quota", 9: "bigalloc", 10: "metadata_csum",
+		6: "extra_isize", 8: "quota", 9: "bigalloc", 10: "metadata_csum",
 		11: "replica", 12: "read-only", 13: "project", 14: "shared_blocks", 15: "verity",
 		16: "orphan_present",
 	}
@@ -171,7 +171,7 @@ func nameIs(known, name string, kind byte, bit int) bool {
 const (
 	// IncompatRead are the incompat bits with which an image can be read.
 	IncompatRead = IncompatFiletype | IncompatRecover | IncompatMetaBG | IncompatExtents |
-		Incompat64Bit | IncompatFlexBG | IncompatCsumSeed
+		Incompat64Bit | IncompatFlexBG | IncompatCsumSeed | IncompatLargeDir
 	// IncompatWrite are those with which it can be changed.
 	IncompatWrite = IncompatRead
 	// ROCompatWrite are the ro_compat bits with which it can be changed. Any
