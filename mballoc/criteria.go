@@ -241,7 +241,7 @@ func (ac *AllocationContext) visit(g GroupNumber, goal bool) bool {
 	a := ac.a
 	gi := &a.groups[g]
 	ac.st.inc(ac.cr.counter(crConsidered))
-	if !goal || gi.is(groupNeedInit) {
+	if gi.is(groupNeedInit) || !goal && a.knobs.get(mbOptimizeScan) == 0 {
 		ac.prefetchFrom(g)
 	}
 	if !ac.good(gi) {
