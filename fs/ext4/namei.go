@@ -163,6 +163,7 @@ func (fs *FS) makeInDir(c *Caller, dir *Inode, name string, n *newNode) (*Inode,
 	h.root = fs.mayUseRoot(c)
 	i, err := fs.newInode(h, dir, c, n.mode)
 	if err == nil {
+		i.noXattrs.Store(true)
 		if err = fs.link(h, dir, name, i, n, acl); err != nil {
 			err = first(err, i.abandon(h))
 		}

@@ -134,7 +134,7 @@ func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error)
 
 // writeStep writes as much as one handle can take, and at least one run.
 func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
-	h, err := i.fs.begin(creditsWrite)
+	h, err := i.fs.begin(creditsWrite + i.xattrCredits())
 	if err != nil {
 		return 0, err
 	}
@@ -147,7 +147,7 @@ func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
 	}
 	if done > 0 {
 		if flags&WriteKillPriv != 0 {
-			i.killPriv()
+			err = first(err, i.killPriv(h))
 		}
 		if now := i.fs.timestamp(); flags&WriteCached == 0 {
 			i.raw.SetMtime(now)
