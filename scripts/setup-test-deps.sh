@@ -14,7 +14,7 @@ all=no
 [ "${1:-}" = --all ] && all=yes
 
 # program:package
-wanted="mke2fs:e2fsprogs debugfs:e2fsprogs e2fsck:e2fsprogs fio:fio fusermount3:fuse3 setfattr:attr setfacl:acl
+wanted="sfdisk:fdisk mke2fs:e2fsprogs debugfs:e2fsprogs e2fsck:e2fsprogs fio:fio fusermount3:fuse3 setfattr:attr setfacl:acl
 	mount:mount losetup:mount xz:xz-utils tar:tar diff:diffutils gcc:gcc"
 extra="promtool:prometheus fuse2fs:fuse2fs"
 

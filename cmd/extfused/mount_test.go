@@ -35,7 +35,7 @@ func TestMountWriteRemount(t *testing.T) {
 	b.expect("a/b/c/big", strings.Repeat("0123456789abcdef", 1<<16))
 }
 
-func TestPosix(t *testing.T) {
+func TestPosixtest(t *testing.T) {
 	b := newBox(t, "256M")
 	b.mount()
 	for name, test := range posixtest.All {

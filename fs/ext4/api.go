@@ -174,7 +174,7 @@ type Options struct {
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
 
 	LastMounted string // path written to s_last_mounted; "" leaves the old one
-	CacheBytes  int64  // bound of the buffer cache; 0 is 64 MiB
+	CacheBytes  int64  // bound of the buffer cache; 0 is bcache.DefaultMaxBytes
 	MaxInodes   int    // bound of cached inodes that nothing refers to; 0 is 16384
 
 	// Logf takes messages for the operator; nil drops them. It is called from

@@ -39,7 +39,7 @@ func (fs *FS) SetAttr(c *Caller, ino ondisk.InodeNumber, s *SetAttr) (Attr, erro
 	if s.Valid&SetSize != 0 {
 		err = i.resize(s.Size, change)
 	} else {
-		err = fs.step(creditsInode+i.chmodCredits(s), func(h *handle) error { return first(change(h), i.markDirty(h)) })
+		err = fs.step(creditsInode+i.xattrCredits(), func(h *handle) error { return first(change(h), i.markDirty(h)) })
 	}
 	if err != nil {
 		return Attr{}, err
@@ -72,7 +72,9 @@ func (i *Inode) applyAttr(h *handle, c *Caller, s *SetAttr) error {
 	now := i.fs.timestamp()
 	r := &i.raw
 	if s.KillPriv || s.Valid&(SetUID|SetGID) != 0 && !i.isDir() {
-		i.killPriv()
+		if err := i.killPriv(h); err != nil {
+			return err
+		}
 	}
 	if s.Valid&SetUID != 0 {
 		r.SetUID(s.UID)
@@ -127,13 +129,14 @@ func (i *Inode) applyTimes(s *SetAttr, now ondisk.Timestamp) {
 	}
 }
 
-// killPriv drops set-user-id, and set-group-id where the group may execute (it
-// is a lock mark otherwise).
-func (i *Inode) killPriv() {
+// killPriv drops capabilities, set-user-id, and set-group-id where the group may
+// execute (it is a lock mark otherwise).
+func (i *Inode) killPriv(h *handle) error {
 	i.raw.Mode &^= ondisk.ModeSetUID
 	if i.raw.Mode&0o010 != 0 {
 		i.raw.Mode &^= ondisk.ModeSetGID
 	}
+	return i.dropCapability(h)
 }
 
 // inGroup tells whether the caller is the superuser (nil too) or in the group.

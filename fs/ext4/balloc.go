@@ -262,6 +262,9 @@ func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocReq) (ondisk.FsBlock, uin
 	if r.flags&mballoc.Data == 0 {
 		req.State = nil
 	}
+	if h.root {
+		req.Flags |= mballoc.UseRoot
+	}
 	res, err := fs.alloc.Allocate(h, &req)
 	if err != nil {
 		return 0, 0, fs.allocError(err)
@@ -289,7 +292,7 @@ func (fs *FS) allocGoal(i *Inode, r *allocReq) ondisk.FsBlock {
 // the inode): a pinned, zeroed buffer to which h has write access. The caller
 // fills it, calls h.dirty, and counts it in the inode.
 func (fs *FS) newMetaBlock(h *handle, i *Inode, goal ondisk.FsBlock) (*bcache.Buffer, error) {
-	blk, _, err := fs.allocBlocks(h, i, &allocReq{n: 1, goal: goal, hasGoal: goal != 0})
+	blk, _, err := fs.allocBlocks(h, i, &allocReq{n: 1, goal: goal, hasGoal: goal != 0, flags: mballoc.UseReserved})
 	if err != nil {
 		return nil, err
 	}

@@ -37,18 +37,18 @@ func (f *File) Allocate(off, n int64, mode uint32) error {
 	start, end := uint64(off), uint64(off)+uint64(n)
 	switch mode {
 	case 0, FallocKeepSize:
-		return i.preallocate(start, end, mode&FallocKeepSize != 0)
+		return i.preallocate(start, end, mode&FallocKeepSize != 0, f.root)
 	case FallocPunchHole | FallocKeepSize:
 		return i.punchHole(start, end)
 	case FallocZeroRange, FallocZeroRange | FallocKeepSize:
-		return i.zeroRange(start, end, mode&FallocKeepSize != 0)
+		return i.zeroRange(start, end, mode&FallocKeepSize != 0, f.root)
 	}
 	return syscall.EOPNOTSUPP
 }
 
 // preallocate allocates what is missing of bytes [start, end) as unwritten.
-func (i *Inode) preallocate(start, end uint64, keepSize bool) error {
-	return i.eachStep(start, end, func(h *handle, at uint64) (uint64, error) {
+func (i *Inode) preallocate(start, end uint64, keepSize, root bool) error {
+	return i.eachStep(start, end, root, func(h *handle, at uint64) (uint64, error) {
 		r, n, err := i.mapBytes(at, int(end-at))
 		if err != nil {
 			return 0, err
@@ -75,13 +75,15 @@ func (i *Inode) growTo(h *handle, size uint64, keepSize bool) {
 
 // eachStep works its way from start to end: do is given a position and returns
 // the next one, having used creditsWrite at most. One handle serves as many
-// calls as it has credits for. The times change.
-func (i *Inode) eachStep(start, end uint64, do func(h *handle, at uint64) (uint64, error)) error {
+// calls as it has credits for. root says whether the superuser's reserve may be
+// used. The times change.
+func (i *Inode) eachStep(start, end uint64, root bool, do func(h *handle, at uint64) (uint64, error)) error {
 	for try := 0; start < end; {
 		h, err := i.fs.begin(creditsWrite)
 		if err != nil {
 			return err
 		}
+		h.root = root
 		for first := true; start < end && err == nil && (first || h.ensure(creditsWrite)); first = false {
 			var next uint64
 			if next, err = do(h, start); err == nil {
@@ -143,16 +145,16 @@ func (i *Inode) zeroEdges(start, end uint64) error {
 }
 
 // zeroRange makes [start, end) unwritten blocks, zeroed at its edges.
-func (i *Inode) zeroRange(start, end uint64, keepSize bool) error {
+func (i *Inode) zeroRange(start, end uint64, keepSize, root bool) error {
 	bs := uint64(i.fs.blockSize)
 	if err := i.zeroEdges(start, end); err != nil {
 		return err
 	}
-	if err := i.preallocate(start, end, keepSize); err != nil {
+	if err := i.preallocate(start, end, keepSize, root); err != nil {
 		return err
 	}
 	start, end = (start+bs-1)&^(bs-1), end&^(bs-1)
-	return i.eachStep(start, end, func(h *handle, at uint64) (uint64, error) {
+	return i.eachStep(start, end, root, func(h *handle, at uint64) (uint64, error) {
 		r, n, err := i.mapBytes(at, int(end-at))
 		if err != nil {
 			return 0, err

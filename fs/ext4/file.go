@@ -14,13 +14,21 @@ type File struct {
 	fs       *FS
 	i        *Inode
 	write    bool
+	root     bool   // the opener may use the blocks reserved for the superuser
 	unlock   func() // i.mu.RUnlock, made once: MapRead hands it out
 	released atomic.Bool
 }
 
-// Open opens a regular file; flags are open(2)'s, of which the access mode and
-// O_TRUNC count. EISDIR for a directory, ENXIO for what has no data.
+// Open is OpenFor on behalf of the superuser.
 func (fs *FS) Open(ino ondisk.InodeNumber, flags uint32) (*File, error) {
+	return fs.OpenFor(nil, ino, flags)
+}
+
+// OpenFor opens a regular file; flags are open(2)'s, of which the access mode
+// and O_TRUNC count. Whether what is written through it may use the blocks
+// reserved for the superuser depends on c. EISDIR for a directory, ENXIO for
+// what has no data.
+func (fs *FS) OpenFor(c *Caller, ino ondisk.InodeNumber, flags uint32) (*File, error) {
 	i, err := fs.iget(ino)
 	if err != nil {
 		return nil, err
@@ -30,12 +38,12 @@ func (fs *FS) Open(ino ondisk.InodeNumber, flags uint32) (*File, error) {
 		return nil, err
 	}
 	if flags&syscall.O_TRUNC != 0 {
-		if _, err := fs.SetAttr(nil, ino, &SetAttr{Valid: SetSize | SetMtimeNow}); err != nil {
+		if _, err := fs.SetAttr(c, ino, &SetAttr{Valid: SetSize | SetMtimeNow}); err != nil {
 			fs.iput(i)
 			return nil, err
 		}
 	}
-	return openFile(i, flags), nil
+	return openFile(c, i, flags), nil
 }
 
 func (i *Inode) mayOpen(flags uint32) error {
@@ -60,9 +68,10 @@ func (i *Inode) mayOpen(flags uint32) error {
 }
 
 // openFile takes over the caller's pin on i.
-func openFile(i *Inode, flags uint32) *File {
+func openFile(c *Caller, i *Inode, flags uint32) *File {
 	f := &File{fs: i.fs, i: i, unlock: i.mu.RUnlock, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
 	if f.write {
+		f.root = i.fs.mayUseRoot(c)
 		i.writers.Add(1)
 	}
 	return f

@@ -67,6 +67,7 @@ type handle struct {
 	fs   *FS
 	jh   *journal.Handle // nil: no journal
 	dead bool            // restart failed: the step has ended
+	root bool            // on behalf of one who may use the superuser's reserve
 }
 
 var handlePool = sync.Pool{New: func() any { return new(handle) }}
@@ -80,7 +81,7 @@ func (fs *FS) begin(credits int) (*handle, error) {
 		return nil, err
 	}
 	h := handlePool.Get().(*handle)
-	h.fs, h.jh, h.dead = fs, nil, false
+	h.fs, h.jh, h.dead, h.root = fs, nil, false, false
 	if fs.jnl == nil {
 		fs.unlogged.mu.RLock()
 		return h, nil

@@ -87,7 +87,7 @@ func openTree(i *Inode, h *handle) *treeOp {
 	t := treeOps.Get().(*treeOp)
 	t.i, t.h = i, h
 	t.bufs = t.few[:0]
-	t.Tree = extent.Tree{Root: i.raw.Block[:], Store: t, BlockSize: i.fs.blockSize}
+	t.Tree = extent.Tree{Root: i.raw.Block[:], Store: t, BlockSize: i.fs.blockSize, MaxBlock: ondisk.FsBlock(i.fs.blocks)}
 	return t
 }
 
@@ -141,10 +141,10 @@ func (i *Inode) readExtentBlock(blk ondisk.FsBlock) (*bcache.Buffer, error) {
 		b.Put()
 	}
 	return i.fs.cache.Read(uint64(blk), func(data []byte) error {
-		if i.fs.csum.VerifyExtentBlock(i.seed, data) {
-			return nil
+		if !i.fs.csum.VerifyExtentBlock(i.seed, data) {
+			return &ondisk.CorruptError{What: "extent node with a wrong checksum", Inode: i.ino, Block: blk}
 		}
-		return &ondisk.CorruptError{What: "extent node with a wrong checksum", Inode: i.ino, Block: blk}
+		return ondisk.AtBlock(extent.CheckNode(data, ondisk.FsBlock(i.fs.blocks)), blk)
 	})
 }
 

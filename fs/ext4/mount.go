@@ -268,7 +268,7 @@ func (fs *FS) startWork() {
 // Unmount commits and checkpoints everything, leaves the journal empty and
 // the superblock clean, and flushes the device, which it does not close. No
 // operation may be running or come later. The second call returns what the
-// first one did.
+// first one did. ctx is not looked at: half an unmount helps nobody.
 func (fs *FS) Unmount(ctx context.Context) error {
 	fs.unmountOnce.Do(func() { fs.unmountErr = fs.unmount() })
 	return fs.unmountErr

@@ -57,7 +57,7 @@ func (fs *FS) Create(c *Caller, parent ondisk.InodeNumber, name string, mode uin
 		return Attr{}, nil, err
 	}
 	fs.ihold(i)
-	return i.named(), openFile(i, flags), nil
+	return i.named(), openFile(c, i, flags), nil
 }
 
 // Mknod makes a file, a device, a FIFO or a socket, as the type bits of mode
@@ -160,8 +160,10 @@ func (fs *FS) makeInDir(c *Caller, dir *Inode, name string, n *newNode) (*Inode,
 	if err != nil {
 		return nil, err
 	}
+	h.root = fs.mayUseRoot(c)
 	i, err := fs.newInode(h, dir, c, n.mode)
 	if err == nil {
+		i.noXattrs.Store(true)
 		if err = fs.link(h, dir, name, i, n, acl); err != nil {
 			err = first(err, i.abandon(h))
 		}
@@ -277,6 +279,7 @@ func (fs *FS) linkLocking(i, dir *Inode, name string) error {
 		return syscall.EMLINK
 	}
 	return fs.step(creditsDirInsert+creditsInode, func(h *handle) error {
+		h.root = true
 		if err := dir.dirInsert(h, name, i); err != nil {
 			return first(err, dir.markDirty(h)) // the directory may be a block longer
 		}

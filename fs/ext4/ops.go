@@ -16,6 +16,8 @@ type opsState struct {
 	es  *esCache
 	dir htree.Params
 
+	xattrs xattrShares
+
 	hasFd  bool // file data may be read through fd directly
 	fdBase int64
 	bufs   sync.Pool // *[]byte, scratch of scratchBytes
@@ -29,6 +31,7 @@ type inodeOps struct {
 	// inode's fsync waited for; set after the write, cleared before the flush.
 	dataDirty atomic.Bool
 	writers   atomic.Int32 // open files that may write
+	noXattrs  atomic.Bool  // it is known to have no extended attribute
 }
 
 // scratchBytes is the largest unaligned piece of new data that is put together

@@ -85,6 +85,7 @@ func (r *renaming) locked() error {
 	if err != nil {
 		return err
 	}
+	h.root = r.fs.mayUseRoot(r.caller)
 	if r.flags&RenameExchange != 0 {
 		err = r.exchange(h)
 	} else {

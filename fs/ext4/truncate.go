@@ -33,7 +33,7 @@ func (i *Inode) resize(newSize uint64, change func(h *handle) error) error {
 	if !small {
 		credits = creditsTruncate
 	}
-	h, err := i.fs.begin(credits)
+	h, err := i.fs.begin(credits + i.xattrCredits())
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (i *Inode) mapsBlocks() bool {
 
 // setSize changes nothing but the size (and what change does).
 func (i *Inode) setSize(newSize uint64, change func(h *handle) error) error {
-	return i.fs.step(creditsInode, func(h *handle) error {
+	return i.fs.step(creditsInode+i.xattrCredits(), func(h *handle) error {
 		if i.raw.Size() != newSize {
 			i.raw.SetSize(newSize)
 			i.noteDatasync(h)
@@ -110,8 +110,11 @@ func (i *Inode) zeroTail(size uint64) error {
 // zeroWritten zeroes n bytes from off on, which lie in one block, on the device
 // if the block holds data; elsewhere they are zeroes already.
 func (i *Inode) zeroWritten(off, n uint64) error {
+	if n == 0 {
+		return nil
+	}
 	r, _, err := i.mapBytes(off, 1)
-	if err != nil || r.st != esWritten || n == 0 {
+	if err != nil || r.st != esWritten {
 		return err
 	}
 	buf := i.fs.ops.bufs.Get().(*[]byte)

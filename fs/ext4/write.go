@@ -17,6 +17,8 @@ const (
 	WriteCached WriteFlags = 1 << iota
 	// WriteKillPriv drops set-user-id, set-group-id and capabilities first.
 	WriteKillPriv
+
+	writeRoot WriteFlags = 1 << 7 // may use the superuser's reserve
 )
 
 // timeGrain is how far mtime may lag behind a write: a file that is written
@@ -49,6 +51,9 @@ func (f *File) WriteAtFlags(p []byte, off int64, flags WriteFlags) (int, error) 
 		if done, err := f.i.overwrite(p, uint64(off), flags); done || err != nil {
 			return len(p), err
 		}
+	}
+	if f.root {
+		flags |= writeRoot
 	}
 	f.i.mu.Lock()
 	defer f.i.mu.Unlock()
@@ -129,10 +134,11 @@ func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error)
 
 // writeStep writes as much as one handle can take, and at least one run.
 func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
-	h, err := i.fs.begin(creditsWrite)
+	h, err := i.fs.begin(creditsWrite + i.xattrCredits())
 	if err != nil {
 		return 0, err
 	}
+	h.root = flags&writeRoot != 0
 	done := 0
 	for done < len(p) && err == nil && (done == 0 || h.ensure(creditsWrite)) {
 		var n int
@@ -141,7 +147,7 @@ func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
 	}
 	if done > 0 {
 		if flags&WriteKillPriv != 0 {
-			i.killPriv()
+			err = first(err, i.killPriv(h))
 		}
 		if now := i.fs.timestamp(); flags&WriteCached == 0 {
 			i.raw.SetMtime(now)

@@ -75,7 +75,7 @@ func (f *FileSystem) entry(out *fuse.EntryOut, a ext4.Attr, err error) fuse.Stat
 
 // GetAttr implements stat(2).
 func (f *FileSystem) GetAttr(_ <-chan struct{}, in *fuse.GetAttrIn, out *fuse.AttrOut) (st fuse.Status) {
-	defer f.stats.done(OpGetAttr, now(), &st)
+	defer f.stats.done(OpGetAttr, f.stats.begin(OpGetAttr), &st)
 	a, err := f.fs.GetAttr(inode(in.NodeId))
 	return f.attrOut(out, a, err)
 }
@@ -92,7 +92,7 @@ func (f *FileSystem) attrOut(out *fuse.AttrOut, a ext4.Attr, err error) fuse.Sta
 // SetAttr implements chmod, chown, truncate, utimes, and carries the times
 // that the writeback cache has kept.
 func (f *FileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) (st fuse.Status) {
-	defer f.stats.done(OpSetAttr, now(), &st)
+	defer f.stats.done(OpSetAttr, f.stats.begin(OpSetAttr), &st)
 	a, err := f.fs.SetAttr(caller(&in.InHeader, 0), inode(in.NodeId), changes(in))
 	return f.attrOut(out, a, err)
 }
@@ -139,14 +139,14 @@ var setAttrBits = []struct {
 
 // Access is never asked under default_permissions; ENOSYS makes sure.
 func (f *FileSystem) Access(_ <-chan struct{}, _ *fuse.AccessIn) (st fuse.Status) {
-	defer f.stats.done(OpAccess, now(), &st)
+	defer f.stats.done(OpAccess, f.stats.begin(OpAccess), &st)
 	return fuse.ENOSYS
 }
 
 // Statx answers for what GETATTR has no room: the time of creation, and the
 // inode flags.
 func (f *FileSystem) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxOut) (st fuse.Status) {
-	defer f.stats.done(OpStatx, now(), &st)
+	defer f.stats.done(OpStatx, f.stats.begin(OpStatx), &st)
 	a, err := f.fs.GetAttr(inode(in.NodeId))
 	if err != nil {
 		return status(err)
@@ -199,7 +199,7 @@ var statxBits = []struct {
 // StatFs implements statfs(2). What has been forgotten is freed first, so that
 // df after rm shows the space.
 func (f *FileSystem) StatFs(_ <-chan struct{}, _ *fuse.InHeader, out *fuse.StatfsOut) (st fuse.Status) {
-	defer f.stats.done(OpStatFs, now(), &st)
+	defer f.stats.done(OpStatFs, f.stats.begin(OpStatFs), &st)
 	f.forgets.drain()
 	s := f.fs.Statfs()
 	*out = fuse.StatfsOut{

@@ -10,14 +10,14 @@ import (
 // OpenDir says once that directories need no opening: the kernel then neither
 // asks nor releases, and caches listings.
 func (f *FileSystem) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, _ *fuse.OpenOut) (st fuse.Status) {
-	defer f.stats.done(OpOpenDir, now(), &st)
+	defer f.stats.done(OpOpenDir, f.stats.begin(OpOpenDir), &st)
 	return fuse.ENOSYS
 }
 
 // ReleaseDir has nothing to release.
 func (f *FileSystem) ReleaseDir(_ *fuse.ReleaseIn) {
 	st := fuse.OK
-	defer f.stats.done(OpReleaseDir, now(), &st)
+	defer f.stats.done(OpReleaseDir, f.stats.begin(OpReleaseDir), &st)
 }
 
 // withDir opens a directory for the length of fn. The kernel has it open, so
@@ -33,7 +33,7 @@ func (f *FileSystem) withDir(node uint64, fn func(*ext4.Dir) error) fuse.Status 
 
 // ReadDir lists names.
 func (f *FileSystem) ReadDir(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) (st fuse.Status) {
-	defer f.stats.done(OpReadDir, now(), &st)
+	defer f.stats.done(OpReadDir, f.stats.begin(OpReadDir), &st)
 	return f.withDir(in.NodeId, func(d *ext4.Dir) error {
 		return d.ReadDir(in.Offset, func(e ext4.DirEnt) bool {
 			return out.AddDirEntry(listEntry(&e))
@@ -54,7 +54,7 @@ func listEntry(e *ext4.DirEnt) fuse.DirEntry {
 // safe because the kernel holds the directory's lock over the whole request:
 // no name of it can change meanwhile.
 func (f *FileSystem) ReadDirPlus(_ <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) (st fuse.Status) {
-	defer f.stats.done(OpReadDirPlus, now(), &st)
+	defer f.stats.done(OpReadDirPlus, f.stats.begin(OpReadDirPlus), &st)
 	var found []plusEntry
 	st = f.withDir(in.NodeId, func(d *ext4.Dir) error {
 		return d.ReadDir(in.Offset, func(e ext4.DirEnt) bool {
@@ -90,7 +90,7 @@ func isDot(name []byte) bool {
 
 // FsyncDir makes a directory durable.
 func (f *FileSystem) FsyncDir(_ <-chan struct{}, in *fuse.FsyncIn) (st fuse.Status) {
-	defer f.stats.done(OpFsyncDir, now(), &st)
+	defer f.stats.done(OpFsyncDir, f.stats.begin(OpFsyncDir), &st)
 	return f.withDir(in.NodeId, func(d *ext4.Dir) error {
 		return d.Fsync(in.FsyncFlags&fsyncDataSync != 0)
 	})

@@ -13,9 +13,9 @@ import (
 // Open opens a regular file. The kernel sends O_TRUNC along (ATOMIC_O_TRUNC)
 // and has cut its page cache itself.
 func (f *FileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) (st fuse.Status) {
-	defer f.stats.done(OpOpen, now(), &st)
+	defer f.stats.done(OpOpen, f.stats.begin(OpOpen), &st)
 	ino := inode(in.NodeId)
-	file, err := f.fs.Open(ino, in.Flags&^syscall.O_TRUNC)
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), ino, in.Flags&^syscall.O_TRUNC)
 	if err != nil {
 		return status(err)
 	}
@@ -54,7 +54,7 @@ func (f *FileSystem) opened(out *fuse.OpenOut, file *ext4.File, ino ondisk.Inode
 // The kernel has looked the name up and found none, so a file that exists is
 // the exception, not the rule: then it is opened, unless O_EXCL forbids it.
 func (f *FileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, out *fuse.CreateOut) (st fuse.Status) {
-	defer f.stats.done(OpCreate, now(), &st)
+	defer f.stats.done(OpCreate, f.stats.begin(OpCreate), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -88,7 +88,7 @@ func (f *FileSystem) openExisting(in *fuse.CreateIn, name string, out *fuse.Crea
 		f.fs.Forget(a.Ino, 1)
 		return eexist
 	}
-	file, err := f.fs.Open(a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
+	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
 	if err == nil && in.Flags&syscall.O_TRUNC != 0 {
 		h := in.InHeader
 		h.NodeId = nodeID(a.Ino)
@@ -109,7 +109,7 @@ func (f *FileSystem) openExisting(in *fuse.CreateIn, name string, out *fuse.Crea
 // Release closes an open file.
 func (f *FileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 	st := fuse.OK
-	defer f.stats.done(OpRelease, now(), &st)
+	defer f.stats.done(OpRelease, f.stats.begin(OpRelease), &st)
 	if o := f.handles.remove(in.Fh); o != nil {
 		o.File.Release()
 	}
@@ -117,13 +117,13 @@ func (f *FileSystem) Release(_ <-chan struct{}, in *fuse.ReleaseIn) {
 
 // Flush says once that close(2) needs no request.
 func (f *FileSystem) Flush(_ <-chan struct{}, _ *fuse.FlushIn) (st fuse.Status) {
-	defer f.stats.done(OpFlush, now(), &st)
+	defer f.stats.done(OpFlush, f.stats.begin(OpFlush), &st)
 	return fuse.ENOSYS
 }
 
 // Write stores data.
 func (f *FileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (n uint32, st fuse.Status) {
-	defer f.stats.done(OpWrite, now(), &st)
+	defer f.stats.done(OpWrite, f.stats.begin(OpWrite), &st)
 	o := f.handles.get(in.Fh)
 	if o == nil {
 		return 0, ebadf
@@ -156,7 +156,7 @@ func (f *FileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 	if len(data) == 1 {
 		return f.Write(cancel, in, data[0])
 	}
-	defer f.stats.done(OpWrite, now(), &st)
+	defer f.stats.done(OpWrite, f.stats.begin(OpWrite), &st)
 	o := f.handles.get(in.Fh)
 	if o == nil {
 		return 0, ebadf
@@ -178,7 +178,7 @@ func (f *FileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 
 // Fsync makes a file durable.
 func (f *FileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) (st fuse.Status) {
-	defer f.stats.done(OpFsync, now(), &st)
+	defer f.stats.done(OpFsync, f.stats.begin(OpFsync), &st)
 	o := f.handles.get(in.Fh)
 	if o == nil {
 		return ebadf
@@ -189,7 +189,7 @@ func (f *FileSystem) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) (st fuse.Status)
 // Fallocate passes the modes of fallocate(2) on; the kernel has written back
 // the range if it is punched or zeroed.
 func (f *FileSystem) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) (st fuse.Status) {
-	defer f.stats.done(OpFallocate, now(), &st)
+	defer f.stats.done(OpFallocate, f.stats.begin(OpFallocate), &st)
 	o := f.handles.get(in.Fh)
 	if o == nil {
 		return ebadf
@@ -199,7 +199,7 @@ func (f *FileSystem) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) (st fuse
 
 // CopyFileRange leaves copying to the kernel's generic way, for good.
 func (f *FileSystem) CopyFileRange(_ <-chan struct{}, _ *fuse.CopyFileRangeIn) (n uint32, st fuse.Status) {
-	defer f.stats.done(OpCopyFileRange, now(), &st)
+	defer f.stats.done(OpCopyFileRange, f.stats.begin(OpCopyFileRange), &st)
 	return 0, fuse.ENOSYS
 }
 
@@ -207,18 +207,18 @@ func (f *FileSystem) CopyFileRange(_ <-chan struct{}, _ *fuse.CopyFileRangeIn) (
 
 // GetLk is never asked.
 func (f *FileSystem) GetLk(_ <-chan struct{}, _ *fuse.LkIn, _ *fuse.LkOut) (st fuse.Status) {
-	defer f.stats.done(OpLock, now(), &st)
+	defer f.stats.done(OpLock, f.stats.begin(OpLock), &st)
 	return fuse.ENOSYS
 }
 
 // SetLk is never asked.
 func (f *FileSystem) SetLk(_ <-chan struct{}, _ *fuse.LkIn) (st fuse.Status) {
-	defer f.stats.done(OpLock, now(), &st)
+	defer f.stats.done(OpLock, f.stats.begin(OpLock), &st)
 	return fuse.ENOSYS
 }
 
 // SetLkw is never asked.
 func (f *FileSystem) SetLkw(_ <-chan struct{}, _ *fuse.LkIn) (st fuse.Status) {
-	defer f.stats.done(OpLock, now(), &st)
+	defer f.stats.done(OpLock, f.stats.begin(OpLock), &st)
 	return fuse.ENOSYS
 }

@@ -22,7 +22,7 @@ const userModifiable = 0x000000ff&^0x0000000c | 0x00014000 | 0x00030000
 
 // Ioctl reads and sets inode flags.
 func (f *FileSystem) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, inBuf []byte, _ *fuse.IoctlOut, outBuf []byte) (st fuse.Status) {
-	defer f.stats.done(OpIoctl, now(), &st)
+	defer f.stats.done(OpIoctl, f.stats.begin(OpIoctl), &st)
 	a, err := f.fs.GetAttr(inode(in.NodeId))
 	if err != nil {
 		return status(err)

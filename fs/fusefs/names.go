@@ -12,7 +12,7 @@ import (
 // Lookup finds a name. That there is none is an answer worth keeping: node id
 // 0 with a timeout is a negative entry.
 func (f *FileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, out *fuse.EntryOut) (st fuse.Status) {
-	defer f.stats.done(OpLookup, now(), &st)
+	defer f.stats.done(OpLookup, f.stats.begin(OpLookup), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -29,13 +29,13 @@ func (f *FileSystem) Lookup(_ <-chan struct{}, h *fuse.InHeader, name string, ou
 // whose blocks are freed then; see forgets.
 func (f *FileSystem) Forget(node, n uint64) {
 	st := fuse.OK
-	defer f.stats.done(OpForget, now(), &st)
+	defer f.stats.done(OpForget, f.stats.begin(OpForget), &st)
 	f.forgets.add(inode(node), n)
 }
 
 // Mknod makes a regular file, device, pipe or socket without opening it.
 func (f *FileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out *fuse.EntryOut) (st fuse.Status) {
-	defer f.stats.done(OpMknod, now(), &st)
+	defer f.stats.done(OpMknod, f.stats.begin(OpMknod), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -45,7 +45,7 @@ func (f *FileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out
 
 // Mkdir makes a directory.
 func (f *FileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out *fuse.EntryOut) (st fuse.Status) {
-	defer f.stats.done(OpMkdir, now(), &st)
+	defer f.stats.done(OpMkdir, f.stats.begin(OpMkdir), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -55,7 +55,7 @@ func (f *FileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out
 
 // Symlink makes a symbolic link called name that says target.
 func (f *FileSystem) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name string, out *fuse.EntryOut) (st fuse.Status) {
-	defer f.stats.done(OpSymlink, now(), &st)
+	defer f.stats.done(OpSymlink, f.stats.begin(OpSymlink), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -65,14 +65,14 @@ func (f *FileSystem) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name s
 
 // Readlink reads a symbolic link, once: the kernel caches it.
 func (f *FileSystem) Readlink(_ <-chan struct{}, h *fuse.InHeader) (target []byte, st fuse.Status) {
-	defer f.stats.done(OpReadlink, now(), &st)
+	defer f.stats.done(OpReadlink, f.stats.begin(OpReadlink), &st)
 	target, err := f.fs.Readlink(inode(h.NodeId))
 	return target, status(err)
 }
 
 // Link gives an inode a further name.
 func (f *FileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *fuse.EntryOut) (st fuse.Status) {
-	defer f.stats.done(OpLink, now(), &st)
+	defer f.stats.done(OpLink, f.stats.begin(OpLink), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -82,7 +82,7 @@ func (f *FileSystem) Link(_ <-chan struct{}, in *fuse.LinkIn, name string, out *
 
 // Unlink removes a name of something that is no directory.
 func (f *FileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) (st fuse.Status) {
-	defer f.stats.done(OpUnlink, now(), &st)
+	defer f.stats.done(OpUnlink, f.stats.begin(OpUnlink), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -91,7 +91,7 @@ func (f *FileSystem) Unlink(_ <-chan struct{}, h *fuse.InHeader, name string) (s
 
 // Rmdir removes an empty directory.
 func (f *FileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) (st fuse.Status) {
-	defer f.stats.done(OpRmdir, now(), &st)
+	defer f.stats.done(OpRmdir, f.stats.begin(OpRmdir), &st)
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
@@ -100,7 +100,7 @@ func (f *FileSystem) Rmdir(_ <-chan struct{}, h *fuse.InHeader, name string) (st
 
 // Rename moves a name; the flags are those of renameat2(2).
 func (f *FileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newName string) (st fuse.Status) {
-	defer f.stats.done(OpRename, now(), &st)
+	defer f.stats.done(OpRename, f.stats.begin(OpRename), &st)
 	for _, name := range [...]string{oldName, newName} {
 		if st := checkName(name); !st.Ok() {
 			return st

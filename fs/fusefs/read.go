@@ -12,7 +12,7 @@ import (
 // Read answers from the image's descriptor when one written extent holds the
 // range and it is worth a splice, else by copying.
 func (f *FileSystem) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (res fuse.ReadResult, st fuse.Status) {
-	defer f.stats.done(OpRead, now(), &st)
+	defer f.stats.done(OpRead, f.stats.begin(OpRead), &st)
 	o := f.handles.get(in.Fh)
 	if o == nil {
 		return nil, ebadf

@@ -21,7 +21,7 @@ import (
 // Without a way to the kernel (no notifications) everything is called data, by
 // ENOSYS, which makes the kernel use its generic lseek for good.
 func (f *FileSystem) Lseek(_ <-chan struct{}, in *fuse.LseekIn, out *fuse.LseekOut) (st fuse.Status) {
-	defer f.stats.done(OpLseek, now(), &st)
+	defer f.stats.done(OpLseek, f.stats.begin(OpLseek), &st)
 	o := f.handles.get(in.Fh)
 	if o == nil {
 		return ebadf

@@ -75,7 +75,9 @@ var LatencyBuckets = func() (b [latencyBuckets]time.Duration) {
 
 const latencyBuckets = 22 // up to 2.1 s
 
-// OpStats are the figures of one kind of request.
+// OpStats are the figures of one kind of request. Time and Latency of the
+// cheap and frequent ones (see cheap) are estimates: one request in
+// sampleEvery is timed, and counts for all of them.
 type OpStats struct {
 	Requests uint64
 	Errors   uint64        // answered with an errno, Negative ones apart
@@ -114,13 +116,14 @@ const stripeCount = 16 // a power of two
 type stripe [opCount]opCounters
 
 type opCounters struct {
+	requests atomic.Uint64
 	errors   atomic.Uint64
 	negative atomic.Uint64
 	nanos    atomic.Uint64
 	bytes    atomic.Uint64
 	spliced  atomic.Uint64
 	latency  [latencyBuckets + 1]atomic.Uint64
-	_        [4]uint64 // fills the last cache line
+	_        [3]uint64 // fills the last cache line
 }
 
 var _ [0]byte = [unsafe.Sizeof(opCounters{}) % 64]byte{}
@@ -139,17 +142,35 @@ func (c *counters) of(op Op) *opCounters {
 	return &c.stripes[(at>>13^at>>17)&(stripeCount-1)][op]
 }
 
-// done counts a request that began at start and was answered with *st. It is
-// deferred by every handler, and also turns a panic into EIO.
+// cheap are the requests that take little more than reading a clock does.
+var cheap = [opCount]bool{OpLookup: true, OpForget: true, OpGetAttr: true, OpSetAttr: true, OpOpen: true, OpRelease: true, OpGetXattr: true}
+
+// sampleEvery is how many cheap requests one timed request stands for.
+const sampleEvery = 8
+
+// untimed is the start of a request that is not timed.
+const untimed = -1
+
+// begin counts a request, and returns when it began, for done.
+func (c *counters) begin(op Op) int64 {
+	n := c.of(op).requests.Add(1)
+	if cheap[op] && n%sampleEvery != 0 {
+		return untimed
+	}
+	return now()
+}
+
+// done counts how a request ended: *st is the answer. It is deferred by every
+// handler, and also turns a panic into EIO.
 func (c *counters) done(op Op, start int64, st *fuse.Status) {
 	if r := recover(); r != nil {
 		c.caught(op, r)
 		*st = fuse.EIO
 	}
 	o := c.of(op)
-	nanos := uint64(now() - start)
-	o.nanos.Add(nanos)
-	o.latency[bucket(nanos)].Add(1)
+	if start != untimed {
+		o.took(uint64(now()-start), op)
+	}
 	switch *st {
 	case fuse.OK:
 	case fuse.ENOENT, fuse.ENODATA:
@@ -157,6 +178,16 @@ func (c *counters) done(op Op, start int64, st *fuse.Status) {
 	default:
 		o.errors.Add(1)
 	}
+}
+
+// took counts the time of one request, or of those that it stands for.
+func (o *opCounters) took(nanos uint64, op Op) {
+	weight := uint64(1)
+	if cheap[op] {
+		weight = sampleEvery
+	}
+	o.nanos.Add(nanos * weight)
+	o.latency[bucket(nanos)].Add(weight)
 }
 
 func (c *counters) caught(op Op, value any) {
@@ -193,15 +224,14 @@ func (c *counters) sum() (s Stats) {
 	for i := range c.stripes {
 		for op := range opCount {
 			o, out := &c.stripes[i][op], &s.Ops[op]
+			out.Requests += o.requests.Load()
 			out.Errors += o.errors.Load()
 			out.Negative += o.negative.Load()
 			out.Time += time.Duration(o.nanos.Load())
 			out.Bytes += o.bytes.Load()
 			s.Spliced += o.spliced.Load()
 			for b := range o.latency {
-				n := o.latency[b].Load()
-				out.Latency[b] += n
-				out.Requests += n
+				out.Latency[b] += o.latency[b].Load()
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 
 // GetXAttr reads an extended attribute.
 func (f *FileSystem) GetXAttr(_ <-chan struct{}, h *fuse.InHeader, name string, dst []byte) (n uint32, st fuse.Status) {
-	defer f.stats.done(OpGetXattr, now(), &st)
+	defer f.stats.done(OpGetXattr, f.stats.begin(OpGetXattr), &st)
 	if f.noXattr {
 		return 0, fuse.ENOSYS
 	}
@@ -40,7 +40,7 @@ func xattrSize(n int, err error) (uint32, fuse.Status) {
 // ListXAttr lists the names of the extended attributes, each ended by a zero
 // byte.
 func (f *FileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dst []byte) (n uint32, st fuse.Status) {
-	defer f.stats.done(OpListXattr, now(), &st)
+	defer f.stats.done(OpListXattr, f.stats.begin(OpListXattr), &st)
 	if f.noXattr {
 		return 0, fuse.ENOSYS
 	}
@@ -50,7 +50,7 @@ func (f *FileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dst []byte) 
 
 // SetXAttr sets an extended attribute; the flags are those of setxattr(2).
 func (f *FileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name string, value []byte) (st fuse.Status) {
-	defer f.stats.done(OpSetXattr, now(), &st)
+	defer f.stats.done(OpSetXattr, f.stats.begin(OpSetXattr), &st)
 	if f.noXattr {
 		return fuse.ENOSYS
 	}
@@ -80,7 +80,7 @@ func (f *FileSystem) dropSetGroupID(h *fuse.InHeader) error {
 
 // RemoveXAttr removes an extended attribute.
 func (f *FileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name string) (st fuse.Status) {
-	defer f.stats.done(OpRemoveXattr, now(), &st)
+	defer f.stats.done(OpRemoveXattr, f.stats.begin(OpRemoveXattr), &st)
 	if f.noXattr {
 		return fuse.ENOSYS
 	}

@@ -257,7 +257,7 @@ func (w *writer) countWrites() {
 // superBlock writes the superblock, or its copy in group g.
 func (w *writer) superBlock(g ondisk.GroupNumber) error {
 	sb := w.l.sb
-	sb.BlockGroupNr = uint16(g)
+	sb.BlockGroupNr = uint16(min(g, 1<<16-1))
 	if g != 0 {
 		sb.State = 0 // who falls back to a copy checks the file system first
 	}

@@ -14,11 +14,7 @@ import (
 func openImage(c *Config) (blockdev.Device, error) {
 	dev, err := blockdev.OpenFile(c.Image, blockdev.OpenOptions{ReadOnly: c.FS.ReadOnly})
 	if err != nil {
-		var nw *blockdev.NotWritableError
-		if errors.As(err, &nw) {
-			return nil, fmt.Errorf("%w: mount it with -o ro, or change its permissions", err)
-		}
-		return nil, err
+		return nil, openError(c.Image, err)
 	}
 	if c.Offset == 0 && c.SizeLimit == 0 {
 		return dev, nil
@@ -39,6 +35,18 @@ func openImage(c *Config) (blockdev.Device, error) {
 	return section, nil
 }
 
+// openError adds what to do about an image that cannot be opened.
+func openError(path string, err error) error {
+	var nw *blockdev.NotWritableError
+	switch {
+	case errors.As(err, &nw):
+		return fmt.Errorf("%w: mount it with -o ro, or change its permissions", err)
+	case errors.Is(err, os.ErrNotExist):
+		return &imageError{fmt.Sprintf("image %s does not exist: make one with extfused mkfs", path), err}
+	}
+	return err
+}
+
 // mountImage mounts the file system, and says more about an image that is none.
 func mountImage(dev blockdev.Device, c *Config) (*ext4.FS, error) {
 	fs, err := ext4.Mount(dev, c.FS)
@@ -47,17 +55,21 @@ func mountImage(dev blockdev.Device, c *Config) (*ext4.FS, error) {
 		return fs, nil
 	case errors.Is(err, ext4.ErrNotExt4):
 		if what := identify(dev); what != "" {
-			return nil, fmt.Errorf("%s holds no ext4 file system, but %s: %w", c.Image, what, errSaid{ext4.ErrNotExt4})
+			return nil, &imageError{fmt.Sprintf("%s holds no ext4 file system, but %s", c.Image, what), err}
 		}
+		return nil, &imageError{fmt.Sprintf("%s holds no ext4 file system: extfused mkfs makes one", c.Image), err}
 	}
 	return nil, fmt.Errorf("%s: %w", c.Image, err)
 }
 
-// errSaid is an error whose text has been said; it still is what it wraps.
-type errSaid struct{ error }
+// imageError says better what err means; it still is what err is.
+type imageError struct {
+	text string
+	err  error
+}
 
-func (e errSaid) Error() string { return "nothing was changed" }
-func (e errSaid) Unwrap() error { return e.error }
+func (e *imageError) Error() string { return e.text }
+func (e *imageError) Unwrap() error { return e.err }
 
 // openJournalDevice opens the device of an external journal.
 func openJournalDevice(c *Config) (blockdev.Device, error) {

@@ -181,11 +181,9 @@ func standardObjects(dir string) error {
 func posixState(dir string) string {
 	var b strings.Builder
 	inodes := map[uint64]string{}
+	var files []string
 	filepath.Walk(dir, func(p string, _ os.FileInfo, err error) error {
 		rel, _ := filepath.Rel(dir, p)
-		if len(rel) > 40 {
-			rel = rel[:40]
-		}
 		if err != nil {
 			fmt.Fprintf(&b, "%s: %v\n", rel, err)
 			return nil
@@ -204,12 +202,15 @@ func posixState(dir string) string {
 			fmt.Fprintf(&b, " -> %.60s", t)
 		}
 		if st.Mode&syscall.S_IFMT == syscall.S_IFREG && st.Size < 1<<20 {
-			c, err := os.ReadFile(p)
-			fmt.Fprintf(&b, " content %.60q %v", c, err)
+			files = append(files, rel)
 		}
 		b.WriteByte('\n')
 		return nil
 	})
+	for _, rel := range files { // after all stats: reading changes atime
+		c, err := os.ReadFile(filepath.Join(dir, rel))
+		fmt.Fprintf(&b, "%s content %.60q %v\n", rel, c, err)
+	}
 	return b.String()
 }
 

@@ -59,10 +59,10 @@ func Tool(t TB, name string) string {
 }
 
 // Fsck fails the test unless e2fsck -fn finds nothing to say about the image:
-// exit status 0, and no line but the headings of its passes and the summary.
-func Fsck(t TB, path string) {
+// exit status 0. args are further arguments of e2fsck.
+func Fsck(t TB, path string, args ...string) {
 	t.Helper()
-	out, err := exec.Command(Tool(t, "e2fsck"), "-fn", path).CombinedOutput()
+	out, err := exec.Command(Tool(t, "e2fsck"), append(append([]string{"-fn"}, args...), path)...).CombinedOutput()
 	if err != nil {
 		t.Errorf("e2fsck -fn: %v\n%s", err, out)
 	}

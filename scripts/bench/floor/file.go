@@ -79,17 +79,20 @@ func (f *floor) FsyncDir(_ <-chan struct{}, _ *fuse.FsyncIn) fuse.Status {
 
 func (f *floor) Access(_ <-chan struct{}, _ *fuse.AccessIn) fuse.Status { return fuse.ENOSYS }
 
+// The floor has no xattrs but answers for them, as a file system with xattrs
+// must: ENOSYS would end the requests for security.capability that the kernel
+// sends for every new file, and with them all xattrs of the mount.
 func (f *floor) GetXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ string, _ []byte) (uint32, fuse.Status) {
 	f.counts.add(opGetXAttr)
-	return 0, fuse.ENOSYS
+	return 0, fuse.ENODATA
 }
 
 func (f *floor) SetXAttr(_ <-chan struct{}, _ *fuse.SetXAttrIn, _ string, _ []byte) fuse.Status {
-	return fuse.ENOSYS
+	return fuse.Status(syscall.EOPNOTSUPP)
 }
 
 func (f *floor) ListXAttr(_ <-chan struct{}, _ *fuse.InHeader, _ []byte) (uint32, fuse.Status) {
-	return 0, fuse.ENOSYS
+	return 0, fuse.OK
 }
 
 func (f *floor) OpenDir(_ <-chan struct{}, _ *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
