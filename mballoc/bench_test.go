@@ -7,7 +7,8 @@ import (
 	"extfused/mballoc/simdisk"
 )
 
-// BenchmarkFallocate2 is an 8 KiB allocation of fallocate2's pattern, with its share of truncates and commits.
+// BenchmarkFallocate2 is an 8 KiB allocation of fallocate2's pattern, with its share of truncates
+// and commits.
 func BenchmarkFallocate2(b *testing.B) {
 	geo := geo4k(64)
 	d := simdisk.New(geo)
