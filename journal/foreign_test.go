@@ -395,14 +395,3 @@ func writeOurLog(t *testing.T, img *foreignImage, dev ram, csumV3 bool) *expecta
 	x.content[base+200] = magic
 	return x
 }
-
-func (r *rig) setMagic(h *Handle, blk uint64) {
-	b, err := r.c.Get(blk)
-	r.must(err)
-	defer b.Put()
-	r.must(h.GetCreateAccess(b))
-	clear(b.Data())
-	copy(b.Data(), []byte{0xC0, 0x3B, 0x39, 0x98, 5})
-	b.SetUptodate()
-	r.must(h.DirtyMetadata(b))
-}
