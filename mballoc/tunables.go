@@ -2,10 +2,12 @@ package mballoc
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/bits"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 )
 
@@ -83,6 +85,15 @@ func (t *Tunables) fields() [numTunables]*int {
 		&t.MbMaxLinearGroups, &t.MbBestAvailMaxTrimOrder, &t.MbPrefetch, &t.MbPrefetchLimit, &t.MbOptimizeScan}
 }
 
+// Map gives the values by name, as sysfs prints them.
+func (t *Tunables) Map() map[string]string {
+	m := make(map[string]string, numTunables)
+	for i, f := range t.fields() {
+		m[tunableNames[i]] = strconv.Itoa(*f)
+	}
+	return m
+}
+
 // knobs are the tunables while the allocator runs: each is read and written atomically, and a new
 // value holds from the next allocation on.
 type knobs [numTunables]atomic.Int64
@@ -103,9 +114,16 @@ func (g *Geometry) tunableMax(t tunable) int64 {
 	}
 }
 
-func (k *knobs) set(geo *Geometry, t tunable, v int64) error {
-	if limit := geo.tunableMax(t); v < 0 || v > limit {
+func (g *Geometry) checkTunable(t tunable, v int64) error {
+	if limit := g.tunableMax(t); v < 0 || v > limit {
 		return fmt.Errorf("%s=%d: must be 0 to %d", tunableNames[t], v, limit)
+	}
+	return nil
+}
+
+func (k *knobs) set(geo *Geometry, t tunable, v int64) error {
+	if err := geo.checkTunable(t, v); err != nil {
+		return err
 	}
 	k[t].Store(v)
 	return nil
@@ -114,7 +132,7 @@ func (k *knobs) set(geo *Geometry, t tunable, v int64) error {
 func findTunable(name string) (tunable, error) {
 	i := slices.Index(tunableNames[:], name)
 	if i < 0 {
-		return 0, fmt.Errorf("no tunable %q", name)
+		return 0, fmt.Errorf("no tunable %q: there are %s", name, strings.Join(tunableNames[:], ", "))
 	}
 	return tunable(i), nil
 }
@@ -131,17 +149,50 @@ func (a *Allocator) Get(name string) (string, error) {
 	return strconv.FormatInt(a.knobs[t].Load(), 10), nil
 }
 
-// Set changes a tunable while the allocator runs. A value out of range changes nothing.
-func (a *Allocator) Set(name, value string) error {
+// Limit is the largest value that a tunable takes; the smallest is 0.
+func (a *Allocator) Limit(name string) (int64, error) {
 	t, err := findTunable(name)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	return a.geo.tunableMax(t), nil
+}
+
+// parse reads a value and checks its range.
+func (a *Allocator) parse(name, value string) (tunable, int64, error) {
+	t, err := findTunable(name)
+	if err != nil {
+		return 0, 0, err
 	}
 	v, err := strconv.ParseInt(value, 0, 64)
 	if err != nil {
-		return fmt.Errorf("%s=%q: not a number", name, value)
+		return 0, 0, fmt.Errorf("%s=%q: not a number from 0 to %d", name, value, a.geo.tunableMax(t))
 	}
-	return a.knobs.set(&a.geo, t, v)
+	return t, v, a.geo.checkTunable(t, v)
+}
+
+// Set changes a tunable while the allocator runs. A value out of range changes nothing.
+func (a *Allocator) Set(name, value string) error {
+	return a.SetAll(map[string]string{name: value})
+}
+
+// SetAll changes several tunables by name, or none of them if one is unknown or out of range.
+func (a *Allocator) SetAll(values map[string]string) error {
+	var v [numTunables]int64
+	var given [numTunables]bool
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		t, n, err := a.parse(name, values[name])
+		if err != nil {
+			return err
+		}
+		v[t], given[t] = n, true
+	}
+	for t := range v {
+		if given[t] {
+			a.knobs[t].Store(v[t])
+		}
+	}
+	return nil
 }
 
 // Tunables returns all tunables as they are now.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"strconv"
 	"time"
 
 	"extfused/blockdev"
@@ -150,11 +152,15 @@ func (fs *FS) openRoot() error {
 
 // startAllocator makes mballoc from the descriptors' counts.
 func (fs *FS) startAllocator(sb *ondisk.SuperBlock) error {
+	stripe, tunables, err := fs.opts.allocatorOptions(sb)
+	if err != nil {
+		return err
+	}
 	geo := mballoc.Geometry{
 		Groups: mballoc.GroupNumber(fs.groupCount), ClustersPerGroup: fs.clustersPerGroup,
 		Clusters:      (fs.blocks - uint64(fs.firstDataBlock) + 1<<fs.clusterBits - 1) >> fs.clusterBits,
 		BlockSizeBits: fs.blockBits, ClusterBits: fs.clusterBits, FlexSize: 1 << fs.flexBits,
-		Stripe: sb.RAIDStripeWidth,
+		Stripe: stripe >> fs.clusterBits,
 	}
 	a, err := mballoc.New(geo, blockReader{fs}, mballoc.Options{
 		RootClusters: sb.ReservedBlocks() >> fs.clusterBits, ReservedClusters: fs.reservedClusters(),
@@ -168,12 +174,32 @@ func (fs *FS) startAllocator(sb *ondisk.SuperBlock) error {
 		return err
 	}
 	fs.alloc = a
-	for name, value := range fs.opts.Mballoc {
-		if err := a.Set(name, value); err != nil {
-			return mountErrorf(ErrBadOption, "%v", err)
-		}
+	if err := a.SetAll(tunables); err != nil {
+		return mountErrorf(ErrBadOption, "%v", err)
 	}
 	return nil
+}
+
+// allocatorOptions are the stripe width in blocks, and the tunables. stripe=
+// counts more than the superblock's stripe width, and that more than its
+// stride; one that no group can hold does not count.
+func (o *Options) allocatorOptions(sb *ondisk.SuperBlock) (stripe uint32, tunables map[string]string, err error) {
+	tunables = maps.Clone(o.Mballoc)
+	var option uint32
+	if v, ok := tunables["stripe"]; ok {
+		delete(tunables, "stripe")
+		n, err := strconv.ParseUint(v, 10, 31)
+		if err != nil {
+			return 0, nil, mountErrorf(ErrBadOption, "stripe=%s: not a number of blocks", v)
+		}
+		option = uint32(n)
+	}
+	for _, stripe := range []uint32{option, sb.RAIDStripeWidth, uint32(sb.RAIDStride)} {
+		if stripe > 1 && stripe <= sb.BlocksPerGroup {
+			return stripe, tunables, nil
+		}
+	}
+	return 0, tunables, nil
 }
 
 // readJournalInode reads the journal's inode straight from the device: the

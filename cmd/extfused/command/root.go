@@ -56,6 +56,7 @@ func NewRoot() *cobra.Command {
 		newInfoCommand(),
 		newMkfsCommand(),
 		newMountCommand(),
+		newSetCommand(),
 		newStatsCommand(),
 		newSyncCommand(),
 		newUmountCommand(),

@@ -111,8 +111,12 @@ func ask(path, command string, args map[string]string, data any) error {
 		return err
 	}
 	defer client.Close()
-	if err := client.Do(command, args, data); err != nil {
-		return Exitf(ExitFailure, "%s: %w", m.Point, err)
+	err = client.Do(command, args, data)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.EINVAL):
+		return Exitf(ExitUsage, "%s: %w", m.Point, err)
 	}
-	return nil
+	return Exitf(ExitFailure, "%s: %w", m.Point, err)
 }

@@ -15,9 +15,10 @@ import (
 func (d *Daemon) handlers() map[string]control.Handler {
 	return map[string]control.Handler{
 		"ping":   d.ping,
-		"sync":   d.sync,
+		"sync":   d.live(d.sync),
 		"umount": d.unmountAndWait,
-		"stats":  d.stats,
+		"stats":  d.live(d.stats),
+		"set":    d.live(d.set),
 	}
 }
 
@@ -64,10 +65,5 @@ type Stats struct {
 }
 
 func (d *Daemon) stats(map[string]string) (any, error) {
-	select {
-	case <-d.served:
-		return nil, errors.New("the mount is ending")
-	default:
-	}
 	return Stats{FUSE: d.files.Stats(), FS: d.fs.Stats()}, nil
 }

@@ -34,7 +34,8 @@ type Daemon struct {
 	fuse   *fusefs.Server
 	socket *control.Server
 
-	umount sync.Mutex // one unmount at a time
+	umount sync.Mutex   // one unmount at a time
+	users  sync.RWMutex // handlers that use fs share it, see live
 
 	served   chan struct{} // closed when the FUSE connection is gone
 	finished chan struct{} // closed when the image is closed
@@ -197,6 +198,7 @@ func (d *Daemon) finish() {
 	if d.http != nil {
 		d.http.Close()
 	}
+	d.awaitUsers()
 	start := time.Now()
 	d.err = errors.Join(d.fs.Unmount(context.Background()), d.closeDevices())
 	if d.err != nil {
