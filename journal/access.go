@@ -32,7 +32,7 @@ func (h *Handle) GetCreateAccess(b *bcache.Buffer) error {
 func (h *Handle) join(b *bcache.Buffer, jh *journalHead, in *joined) {
 	t := h.t
 	if jh == nil {
-		jh = attach(b)
+		jh = h.j.attach(b)
 	}
 	if jh.tx != nil && jh.tx != t {
 		h.j.freeze(jh)

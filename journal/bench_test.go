@@ -1,10 +1,14 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
+	"extfused/blockdev"
 	"extfused/blockdev/bcache"
 )
 
@@ -104,4 +108,83 @@ func BenchmarkCommit(b *testing.B) {
 			b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/op")
 		})
 	}
+}
+
+// BenchmarkSync is Begin, three blocks, Stop and WaitCommit on a file, beside
+// the least it can cost: writing as much with two fdatasyncs.
+func BenchmarkSync(b *testing.B) {
+	for _, procs := range []int{0, 1, 16} {
+		name := fmt.Sprintf("callers=%d", procs)
+		if procs == 0 {
+			name = "floor"
+		}
+		b.Run(name, func(b *testing.B) { benchSync(b, procs) })
+	}
+}
+
+func benchSync(b *testing.B, procs int) {
+	p := rigParams{blockSize: 4096, logBlocks: 4096, blocks: 8192, incompat: IncompatCsumV3 | Incompat64Bit,
+		started: true, quiet: true}
+	p.setDefaults()
+	path := filepath.Join(b.TempDir(), "image")
+	if err := os.WriteFile(path, p.format(b).(ram), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	dev, err := blockdev.OpenFile(path, blockdev.OpenOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer dev.Close()
+	if procs == 0 {
+		b.ResetTimer()
+		syncFloor(b, dev)
+		return
+	}
+	r := mountRig(b, p, dev)
+	all := r.buffers(8, 3*procs)
+	b.ResetTimer()
+	done := make(chan error, procs)
+	for id := range procs {
+		go func() { done <- syncHandles(r.j, all[3*id:][:3], (b.N+id)/procs) }()
+	}
+	for range procs {
+		r.must(<-done)
+	}
+	b.StopTimer()
+	s := r.j.Stats()
+	b.ReportMetric(float64(s.SyncWaits)/float64(max(s.Commits, 1)), "syncs/commit")
+	r.must(r.j.Close())
+}
+
+func syncFloor(b *testing.B, dev blockdev.Device) {
+	buf := make([]byte, 4*4096)
+	for i := range b.N {
+		for _, n := range []int{len(buf), 4096} {
+			if _, err := dev.WriteAt(buf[:n], int64(4097+i%3000)*4096); err != nil {
+				b.Fatal(err)
+			}
+			if err := dev.Flush(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}
+
+func syncHandles(j *Journal, bufs []*bcache.Buffer, n int) error {
+	for range n {
+		h, err := j.Begin(3)
+		if err != nil {
+			return err
+		}
+		for _, b := range bufs {
+			if err := errors.Join(h.GetWriteAccess(b), h.DirtyMetadata(b)); err != nil {
+				return err
+			}
+		}
+		tid := h.TID()
+		if err := errors.Join(h.Stop(), j.WaitCommit(tid)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -123,7 +123,7 @@ func (j *Journal) atHome(done []written) {
 		released := false
 		if jh := headOf(w.b); jh != nil && jh.cp == w.cp {
 			j.setCpLocked(jh, nil)
-			released = jh.release()
+			released = jh.release(j)
 		}
 		w.b.Unlock()
 		if released {

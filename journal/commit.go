@@ -232,7 +232,7 @@ func (jh *journalHead) finishLocked(j *Journal, cp *Transaction) {
 	b.Lock()
 	j.setCpLocked(jh, cp)
 	jh.leaveTx(j)
-	released := jh.release()
+	released := jh.release(j)
 	b.Unlock()
 	if released {
 		b.Put()

@@ -99,6 +99,30 @@ func TestDamage(t *testing.T) {
 	}
 }
 
+// Blocks of a former life of the log, whose checksums were made with another
+// UUID, end it if their commit block is older than the last one that counts.
+func TestStaleBlocks(t *testing.T) {
+	for _, older := range []bool{false, true} {
+		p, dev := damagedLog(t, rigParams{incompat: IncompatCsumV3})
+		j, err := Open(p.params(dev))
+		if err != nil {
+			t.Fatal(err)
+		}
+		block := func(n int) []byte { return dev[(int(p.runs[0].Block)+n)*p.blockSize:][:p.blockSize] }
+		block(desc3)[20]++ // as another UUID would
+		sec := binary.BigEndian.Uint64(block(commit2)[offCommitSec:])
+		if older {
+			sec -= 1000
+		}
+		binary.BigEndian.PutUint64(block(commit3)[offCommitSec:], sec)
+		j.lay.setCommit(block(commit3), 0)
+		st, err := j.Recover()
+		if (err == nil) != older || older && st.Transactions != 2 {
+			t.Errorf("older %v: %d transactions, %v", older, st.Transactions, err)
+		}
+	}
+}
+
 // inspectDamage: Inspect finds what recovery stumbled over.
 func inspectDamage(t *testing.T, p rigParams, dev ram, bad bool) {
 	t.Helper()

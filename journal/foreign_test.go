@@ -191,11 +191,24 @@ func syncFile(t *testing.T, path string) {
 	}
 }
 
-var foreignVariants = []struct {
+type foreignVariant struct {
 	name, size, features string
 	blockSize            int
 	csumV3               bool
-}{
+}
+
+// eachVariant runs fn over all kinds of image, the two most different ones
+// with -short.
+func eachVariant(t *testing.T, fn func(t *testing.T, v foreignVariant)) {
+	for _, v := range foreignVariants {
+		if testing.Short() && v.name != "4k" && v.name != "1k no extents" {
+			continue
+		}
+		t.Run(v.name, func(t *testing.T) { fn(t, v) })
+	}
+}
+
+var foreignVariants = []foreignVariant{
 	{"4k", "64M", "64bit,metadata_csum", 4096, true},
 	{"4k no 64bit", "64M", "^64bit,metadata_csum", 4096, true},
 	{"4k no csum", "64M", "64bit,^metadata_csum", 4096, false},
@@ -206,31 +219,29 @@ var foreignVariants = []struct {
 
 // What the kernel logged, we and e2fsck replay to the same blocks.
 func TestKernelLog(t *testing.T) {
-	for _, v := range foreignVariants {
-		t.Run(v.name, func(t *testing.T) {
-			img := makeImage(t, v.blockSize, v.size, v.features)
-			dir := loopMount(t, img.path, "commit=1000")
-			busyTree(t, dir)
-			dirty := img.load(t)
-			umount(t, dir)
+	eachVariant(t, func(t *testing.T, v foreignVariant) {
+		img := makeImage(t, v.blockSize, v.size, v.features)
+		dir := loopMount(t, img.path, "commit=1000")
+		busyTree(t, dir)
+		dirty := img.load(t)
+		umount(t, dir)
 
-			ours := bytes.Clone(dirty)
-			st := recoverForeign(t, img, ours)
-			t.Logf("%+v", st)
-			if st.Transactions == 0 || st.Replayed == 0 || st.Revokes == 0 {
-				t.Fatal("the log has nothing to replay: the test shows nothing")
-			}
-			if bytes.Equal(ours, dirty) || img.diff(ours, dirty) == nil {
-				t.Fatal("replay changed nothing: the test shows nothing")
-			}
-			theirs := img.copyOf(t, dirty, "theirs")
-			run(t, 1, "e2fsck", "-E", "journal_only", "-y", theirs.path)
-			if err := img.diff(ours, theirs.load(t)); err != nil {
-				t.Errorf("e2fsck replays something else: %v", err)
-			}
-			mountAndCheck(t, img.copyOf(t, ours, "ours"))
-		})
-	}
+		ours := bytes.Clone(dirty)
+		st := recoverForeign(t, img, ours)
+		t.Logf("%+v", st)
+		if st.Transactions == 0 || st.Replayed == 0 || st.Revokes == 0 {
+			t.Fatal("the log has nothing to replay: the test shows nothing")
+		}
+		if bytes.Equal(ours, dirty) || img.diff(ours, dirty) == nil {
+			t.Fatal("replay changed nothing: the test shows nothing")
+		}
+		theirs := img.copyOf(t, dirty, "theirs")
+		run(t, 1, "e2fsck", "-E", "journal_only", "-y", theirs.path)
+		if err := img.diff(ours, theirs.load(t)); err != nil {
+			t.Errorf("e2fsck replays something else: %v", err)
+		}
+		mountAndCheck(t, img.copyOf(t, ours, "ours"))
+	})
 }
 
 func recoverForeign(t *testing.T, img *foreignImage, dev ram) RecoveryStats {
@@ -260,75 +271,71 @@ func mountAndCheck(t *testing.T, img *foreignImage) {
 // A log that debugfs wrote: transactions with blocks, with revokes, with and
 // without their commit blocks.
 func TestDebugfsLog(t *testing.T) {
-	for _, v := range foreignVariants {
-		t.Run(v.name, func(t *testing.T) {
-			img := makeImage(t, v.blockSize, v.size, v.features)
-			content := filepath.Join(t.TempDir(), "content")
-			blocks := make([]byte, 2*v.blockSize) // debugfs takes whole blocks only
-			for i := range 2 {
-				copy(blocks[i*v.blockSize:], []byte{0xC0, 0x3B, 0x39, 0x98, 1, 2, 3})
-			}
-			if err := os.WriteFile(content, blocks, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			a, b := img.blocks-10, img.blocks-20
-			cmds := filepath.Join(t.TempDir(), "cmds")
-			open := "jo"
-			if v.csumV3 {
-				open = "jo -c"
-			}
-			script := fmt.Sprintf("%s\njw -b %d,%d %s\njw -r %d\njw -b %d %s\njc\n", open, a, b, content, a, a-1, content)
-			if err := os.WriteFile(cmds, []byte(script), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			run(t, 0, "debugfs", "-w", "-f", cmds, img.path)
-			dirty := img.load(t)
-			ours := bytes.Clone(dirty)
-			st := recoverForeign(t, img, ours)
-			if st.Transactions != 3 || st.Revokes != 1 || st.RevokeHits != 1 || st.Replayed != 2 {
-				t.Errorf("%+v", st)
-			}
-			if got := ours[int(b)*v.blockSize:][:4]; !bytes.Equal(got, []byte{0xC0, 0x3B, 0x39, 0x98}) {
-				t.Errorf("escaped block begins with %x", got)
-			}
-			theirs := img.copyOf(t, dirty, "theirs")
-			run(t, 1, "e2fsck", "-E", "journal_only", "-y", theirs.path)
-			if err := img.diff(ours, theirs.load(t)); err != nil {
-				t.Errorf("e2fsck replays something else: %v", err)
-			}
-		})
-	}
+	eachVariant(t, func(t *testing.T, v foreignVariant) {
+		img := makeImage(t, v.blockSize, v.size, v.features)
+		content := filepath.Join(t.TempDir(), "content")
+		blocks := make([]byte, 2*v.blockSize) // debugfs takes whole blocks only
+		for i := range 2 {
+			copy(blocks[i*v.blockSize:], []byte{0xC0, 0x3B, 0x39, 0x98, 1, 2, 3})
+		}
+		if err := os.WriteFile(content, blocks, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		a, b := img.blocks-10, img.blocks-20
+		cmds := filepath.Join(t.TempDir(), "cmds")
+		open := "jo"
+		if v.csumV3 {
+			open = "jo -c"
+		}
+		script := fmt.Sprintf("%s\njw -b %d,%d %s\njw -r %d\njw -b %d %s\njc\n", open, a, b, content, a, a-1, content)
+		if err := os.WriteFile(cmds, []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, 0, "debugfs", "-w", "-f", cmds, img.path)
+		dirty := img.load(t)
+		ours := bytes.Clone(dirty)
+		st := recoverForeign(t, img, ours)
+		if st.Transactions != 3 || st.Revokes != 1 || st.RevokeHits != 1 || st.Replayed != 2 {
+			t.Errorf("%+v", st)
+		}
+		if got := ours[int(b)*v.blockSize:][:4]; !bytes.Equal(got, []byte{0xC0, 0x3B, 0x39, 0x98}) {
+			t.Errorf("escaped block begins with %x", got)
+		}
+		theirs := img.copyOf(t, dirty, "theirs")
+		run(t, 1, "e2fsck", "-E", "journal_only", "-y", theirs.path)
+		if err := img.diff(ours, theirs.load(t)); err != nil {
+			t.Errorf("e2fsck replays something else: %v", err)
+		}
+	})
 }
 
 // A log that we wrote, with updates, revokes, escapes, and a wrap, is read by
 // debugfs and replayed by e2fsck and the kernel.
 func TestOurLog(t *testing.T) {
-	for _, v := range foreignVariants {
-		t.Run(v.name, func(t *testing.T) {
-			img := makeImage(t, v.blockSize, v.size, v.features, "-J", "size="+map[int]string{1024: "1", 4096: "4"}[v.blockSize])
-			run(t, 0, "debugfs", "-w", "-R", "feature needs_recovery", img.path)
-			before := img.load(t)
-			dev := bytes.Clone(before)
-			want := writeOurLog(t, img, dev, v.csumV3)
-			dirty := img.copyOf(t, dev, "dirty")
+	eachVariant(t, func(t *testing.T, v foreignVariant) {
+		img := makeImage(t, v.blockSize, v.size, v.features, "-J", "size="+map[int]string{1024: "1", 4096: "4"}[v.blockSize])
+		run(t, 0, "debugfs", "-w", "-R", "feature needs_recovery", img.path)
+		before := img.load(t)
+		dev := bytes.Clone(before)
+		want := writeOurLog(t, img, dev, v.csumV3)
+		dirty := img.copyOf(t, dev, "dirty")
 
-			info, err := Inspect(img.params(dev), InspectOptions{}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			dump := run(t, 0, "debugfs", "-R", "logdump -a", dirty.path)
-			if n := strings.Count(dump, "(commit block)"); n != want.commits {
-				t.Errorf("debugfs finds %d commits, want %d (%+v)\n%s", n, want.commits, info, dump)
-			}
-			run(t, 1, "e2fsck", "-E", "journal_only", "-y", dirty.path)
-			want.check(t, "e2fsck", img, dirty.load(t))
+		info, err := Inspect(img.params(dev), InspectOptions{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dump := run(t, 0, "debugfs", "-R", "logdump -a", dirty.path)
+		if n := strings.Count(dump, "(commit block)"); n != want.commits {
+			t.Errorf("debugfs finds %d commits, want %d (%+v)\n%s", n, want.commits, info, dump)
+		}
+		run(t, 1, "e2fsck", "-E", "journal_only", "-y", dirty.path)
+		want.check(t, "e2fsck", img, dirty.load(t))
 
-			kernel := img.copyOf(t, dev, "kernel")
-			umount(t, loopMount(t, kernel.path, "defaults"))
-			want.check(t, "kernel", img, kernel.load(t))
-			run(t, 0, "e2fsck", "-fn", kernel.path)
-		})
-	}
+		kernel := img.copyOf(t, dev, "kernel")
+		umount(t, loopMount(t, kernel.path, "defaults"))
+		want.check(t, "kernel", img, kernel.load(t))
+		run(t, 0, "e2fsck", "-fn", kernel.path)
+	})
 }
 
 // expectation is what a replay must leave, and what it must not touch.
@@ -394,15 +401,4 @@ func writeOurLog(t *testing.T, img *foreignImage, dev ram, csumV3 bool) *expecta
 	copy(magic, []byte{0xC0, 0x3B, 0x39, 0x98, 5})
 	x.content[base+200] = magic
 	return x
-}
-
-func (r *rig) setMagic(h *Handle, blk uint64) {
-	b, err := r.c.Get(blk)
-	r.must(err)
-	defer b.Put()
-	r.must(h.GetCreateAccess(b))
-	clear(b.Data())
-	copy(b.Data(), []byte{0xC0, 0x3B, 0x39, 0x98, 5})
-	b.SetUptodate()
-	r.must(h.DirtyMetadata(b))
 }

@@ -55,11 +55,24 @@ func headOf(b *bcache.Buffer) *journalHead {
 	return jh
 }
 
-var headPool = sync.Pool{New: func() any { return new(journalHead) }}
+// headPool recycles the heads of one journal. A checkpoint list may still name
+// a head that has been recycled; it looks at cp under cp.Mutex and sees that
+// the head has moved on. So a head must never move to another journal, whose
+// cp.Mutex is another one.
+type headPool struct{ pool sync.Pool }
+
+func (p *headPool) get() *journalHead {
+	if jh, _ := p.pool.Get().(*journalHead); jh != nil {
+		return jh
+	}
+	return new(journalHead)
+}
+
+func (p *headPool) put(jh *journalHead) { p.pool.Put(jh) }
 
 // attach gives b a head. b is locked, pinned by the caller, and has none.
-func attach(b *bcache.Buffer) *journalHead {
-	jh := headPool.Get().(*journalHead)
+func (j *Journal) attach(b *bcache.Buffer) *journalHead {
+	jh := j.heads.get()
 	jh.buf, jh.blk = b, b.Block()
 	b.Ref()
 	b.JH = jh
@@ -69,13 +82,13 @@ func attach(b *bcache.Buffer) *journalHead {
 // release takes the head off its locked buffer if nothing needs it any more,
 // and says whether it did; the caller then unlocks the buffer and puts the pin
 // that the head had.
-func (jh *journalHead) release() bool {
+func (jh *journalHead) release(j *Journal) bool {
 	if jh.tx != nil || jh.cp != nil {
 		return false
 	}
 	jh.buf.JH = nil
 	*jh = journalHead{}
-	headPool.Put(jh)
+	j.heads.put(jh)
 	return true
 }
 

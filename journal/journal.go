@@ -82,6 +82,7 @@ type Journal struct {
 	quit       chan struct{}
 	workers    sync.WaitGroup
 
+	heads headPool
 	stats counters
 }
 

@@ -374,7 +374,11 @@ func TestModelCrash(t *testing.T) {
 		p.opt.StrictCredits = true
 		p.setDefaults()
 		dev = p.format(t)
-		for life := range uint64(*modelLives) {
+		lives := *modelLives
+		if testing.Short() {
+			lives = 1
+		}
+		for life := range uint64(lives) {
 			m := newModel(t, p, dev, cells, seed*100+life+1)
 			dev, cells = m.play(50)
 		}

@@ -28,31 +28,32 @@ type recorder struct {
 }
 
 func (r *recorder) WriteAt(p []byte, off int64) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.fail != nil {
-		if err := r.fail(true, off); err != nil {
-			return 0, err
-		}
-	}
-	if !r.quiet {
-		r.events = append(r.events, event{off, bytes.Clone(p)})
+	if err := r.record(event{off, p}); err != nil {
+		return 0, err
 	}
 	return r.Device.WriteAt(p, off)
 }
 
 func (r *recorder) Flush() error {
+	if err := r.record(event{}); err != nil {
+		return err
+	}
+	return r.Device.Flush()
+}
+
+func (r *recorder) record(e event) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.fail != nil {
-		if err := r.fail(false, 0); err != nil {
+		if err := r.fail(e.data != nil, e.off); err != nil {
 			return err
 		}
 	}
 	if !r.quiet {
-		r.events = append(r.events, event{})
+		e.data = bytes.Clone(e.data) // nil stays nil
+		r.events = append(r.events, e)
 	}
-	return r.Device.Flush()
+	return nil
 }
 
 func (r *recorder) count() (writes, flushes int) {
@@ -318,6 +319,18 @@ func (j *Journal) checkInvariants() error {
 		return fmt.Errorf("%d pinned, counted %d", j.cp.pinned, pinned)
 	}
 	return nil
+}
+
+// setMagic gives block blk a content that begins with the magic number.
+func (r *rig) setMagic(h *Handle, blk uint64) {
+	b, err := r.c.Get(blk)
+	r.must(err)
+	defer b.Put()
+	r.must(h.GetCreateAccess(b))
+	clear(b.Data())
+	copy(b.Data(), []byte{0xC0, 0x3B, 0x39, 0x98, 5})
+	b.SetUptodate()
+	r.must(h.DirtyMetadata(b))
 }
 
 var errInjected = errors.New("injected")

@@ -512,3 +512,25 @@ func TestCommitByAge(t *testing.T) {
 		r.must(r.j.Close())
 	}
 }
+
+// A block that begins with the magic number lies in the log without it, so
+// that it cannot be taken for one of the log's own, and comes home with it.
+func TestEscape(t *testing.T) {
+	eachFormat(t, func(t *testing.T, p rigParams) {
+		r := newRig(t, p)
+		h := r.begin(1)
+		r.setMagic(h, 10)
+		r.stop(h)
+		r.commit()
+		b := make([]byte, r.p.blockSize)
+		r.must(r.j.log.read(b, r.j.geo.first+1))
+		if string(b[:5]) != "\x00\x00\x00\x00\x05" {
+			t.Errorf("in the log it begins with %x", b[:5])
+		}
+		_, err := r.crash().ReadAt(b, 10*int64(r.p.blockSize))
+		r.must(err)
+		if string(b[:5]) != "\xC0\x3B\x39\x98\x05" {
+			t.Errorf("at home it begins with %x", b[:5])
+		}
+	})
+}

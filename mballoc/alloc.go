@@ -98,6 +98,7 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 		if res, ok, err := a.useInodePA(m, r, st, n); ok {
 			return res, err
 		}
+		n = s.clip(uint32(r.Logical), n)
 	}
 	ac := AllocationContext{a: a, m: m, req: *r, st: st}
 	ac.OrigEx = FreeExtent{Logical: r.Logical, Len: n}

@@ -228,10 +228,24 @@ func TestTrim(t *testing.T) {
 	if got := trim(1); got != 50 {
 		t.Errorf("trim after a free: %d", got)
 	}
+	if err := r.a.Free(r.d.Begin(), 32768+20, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.j.Commit(nil)
+	if got := trim(1); got != 32768-99 { // all of the group, not only what came back
+		t.Errorf("trim after a free in a trimmed group: %d", got)
+	}
+	if err := r.a.Free(r.d.Begin(), 32768+30, 1, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.j.Commit(func(mballoc.Cluster, uint32) {})
+	if got := trim(1); got != 0 {
+		t.Errorf("trim after a free that was discarded: %d", got)
+	}
 	if _, err := r.a.Trim(0, 4*32768, 0, func(mballoc.Cluster, uint32) error { return errInjected }); !errors.Is(err, errInjected) {
 		t.Errorf("a failing discard: %v", err)
 	}
-	if got := r.a.FreeInCore(); got != 3*32768-50 {
+	if got := r.a.FreeInCore(); got != 3*32768-48 {
 		t.Errorf("%d clusters free after trims", got)
 	}
 }

@@ -39,6 +39,15 @@ func (a *Allocator) FreeInCore() uint64 {
 	return n
 }
 
+// Ranges lists the logical ranges [from, to) of an inode's preallocations in ascending order.
+func (s *InodeState) Ranges() (r [][2]uint64) {
+	s.pas.each(func(pa *PreallocSpace) bool {
+		r = append(r, [2]uint64{uint64(pa.logical()), uint64(pa.logical()) + uint64(pa.length)})
+		return true
+	})
+	return r
+}
+
 // PAs counts an inode's preallocations.
 func (s *InodeState) PAs() int { return s.pas.n }
 

@@ -194,7 +194,23 @@ func (m *model) write() string {
 	}
 	f.ext = slices.Insert(f.ext, i, modelExtent{at, uint64(res.Len), uint64(res.Start)})
 	f.size = max(f.size, at+uint64(res.Len))
+	m.checkPreallocation(f)
 	return what
+}
+
+// checkPreallocation fails the test when the logical ranges of a file's preallocations overlap each other or what is mapped.
+func (m *model) checkPreallocation(f *modelFile) {
+	ranges := f.state.Ranges()
+	for i, r := range ranges {
+		if r[0] >= r[1] || i > 0 && ranges[i-1][1] > r[0] {
+			m.t.Fatalf("preallocations %v", ranges)
+		}
+		for _, e := range f.ext {
+			if e.logical < r[1] && r[0] < e.logical+e.n {
+				m.t.Fatalf("preallocation %v of what is mapped: %v", r, e)
+			}
+		}
+	}
 }
 
 func (m *model) flags(f *modelFile) mballoc.Flags {

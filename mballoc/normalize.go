@@ -59,7 +59,7 @@ func (ac *AllocationContext) setWindow(bytes uint64) {
 	ac.moveGoal(from)
 }
 
-// clip cuts [from, to) to the hole the request lies in.
+// clip cuts [from, to) to the hole the request lies in. The request itself ends before the next preallocation.
 func (ac *AllocationContext) clip(from, to uint64) (uint64, uint64) {
 	r := &ac.req
 	start, end := uint64(ac.OrigEx.Logical), uint64(ac.OrigEx.Logical)+uint64(ac.OrigEx.Len)
@@ -75,7 +75,6 @@ func (ac *AllocationContext) clip(from, to uint64) (uint64, uint64) {
 	}
 	if after != nil {
 		to = min(to, uint64(after.logical()))
-		ac.OrigEx.Len = min(ac.OrigEx.Len, after.logical()-uint32(start))
 	}
 	return min(from, start), max(to, start+uint64(ac.OrigEx.Len))
 }

@@ -43,6 +43,14 @@ func (s *InodeState) find(l uint32) *PreallocSpace {
 	return pa
 }
 
+// clip cuts a request of n clusters from logical cluster l, which no preallocation covers, where the next preallocation begins. s.mu is held.
+func (s *InodeState) clip(l, n uint32) uint32 {
+	if _, next := s.pas.around(l); next != nil {
+		n = min(n, next.logical()-l)
+	}
+	return n
+}
+
 // linkPA adds pa to the list of its group. gi.mu is held.
 func (a *Allocator) linkPA(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
 	pa.next, pa.prev = gi.pas, nil

@@ -218,6 +218,24 @@ func TestSmallFilesArePacked(t *testing.T) {
 	}
 }
 
+// S2.4: a large file that nobody has open for writing gets no preallocation; one that is open does.
+func TestClosedLargeFileGetsNoPreallocation(t *testing.T) {
+	for _, flags := range []mballoc.Flags{0, mballoc.NoWriter} {
+		r := newRig(t, geo4k(4), mballoc.Options{}, nil)
+		f := file{ino: 12, flags: flags}
+		if err := f.append(r, 100, 4096); err != nil {
+			t.Fatal(err)
+		}
+		want := uint64(0)
+		if flags == 0 {
+			want = 28 // the window is 512 KiB
+		}
+		if got := r.a.PreallocLen(); got != want {
+			t.Errorf("flags %x: %d clusters preallocated, want %d", flags, got, want)
+		}
+	}
+}
+
 // S3: eight files written at once, 24 MB each in pieces of 64 KiB, get at most 5 extents each.
 func TestInterleavedWriters(t *testing.T) {
 	for _, size := range []uint64{4096, 1024, 65536} {

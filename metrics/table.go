@@ -90,6 +90,10 @@ var ext4Metrics = []metric{
 	counter("extfused_ext4_inodes_dropped_total", "Idle inodes dropped from memory.", func(s *snapshot) uint64 { return uint64(s.fs.InodesDropped) }),
 	counter("extfused_ext4_orphans_cleaned_total", "Orphans of a crash cleaned up at the mount.", func(s *snapshot) uint64 { return uint64(s.fs.OrphansCleaned) }),
 	counter("extfused_ext4_discarded_bytes_total", "Freed space that the device was told of.", func(s *snapshot) uint64 { return uint64(s.fs.DiscardedBytes) }),
+	counter("extfused_ext4_extent_status_hits_total", "Lookups of file blocks answered from memory.", func(s *snapshot) uint64 { return s.fs.Extents.Hits }),
+	counter("extfused_ext4_extent_status_misses_total", "Lookups of file blocks that read the extent tree.", func(s *snapshot) uint64 { return s.fs.Extents.Misses }),
+	counter("extfused_ext4_extent_status_shrunk_total", "Runs of file blocks dropped from memory.", func(s *snapshot) uint64 { return s.fs.Extents.Shrunk }),
+	gauge("extfused_ext4_extent_status_size_bytes", "Memory of the runs of file blocks, those apart that fit into their inode.", func(s *snapshot) float64 { return float64(s.fs.Extents.Bytes) }),
 	counter("extfused_ext4_corruptions_total", "Damage found in the image since the mount.", func(s *snapshot) uint64 { return uint64(s.fs.Corruptions) }),
 	counter("extfused_ext4_io_errors_total", "Errors of the device since the mount.", func(s *snapshot) uint64 { return uint64(s.fs.IOErrors) }),
 }

@@ -299,3 +299,108 @@ func TestFreeSpaceReturns(t *testing.T) {
 		return after.Bfree == before.Bfree && after.Ffree == before.Ffree
 	})
 }
+
+// TestXattr: attributes of all sizes come back, also after a remount.
+func TestXattr(t *testing.T) {
+	b := newBox(t, "64M")
+	b.mount()
+	b.write("f", "x")
+	values := map[string]string{"user.small": "v", "user.empty": "", "user.large": strings.Repeat("v", 900), "trusted.t": "root's"}
+	for name, v := range values {
+		if err := unix.Setxattr(b.path("f"), name, []byte(v), 0); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	if err := unix.Setxattr(b.path("f"), "user.small", []byte("w"), unix.XATTR_CREATE); err != unix.EEXIST {
+		t.Errorf("XATTR_CREATE: %v, want EEXIST", err)
+	}
+	if err := unix.Setxattr(b.path("f"), "user.none", []byte("w"), unix.XATTR_REPLACE); err != unix.ENODATA {
+		t.Errorf("XATTR_REPLACE: %v, want ENODATA", err)
+	}
+	for range 2 {
+		for name, v := range values {
+			buf := make([]byte, 1024)
+			if n, err := unix.Getxattr(b.path("f"), name, buf); err != nil || string(buf[:n]) != v {
+				t.Errorf("%s: %.20q, %v; want %.20q", name, buf[:max(n, 0)], err, v)
+			}
+		}
+		buf := make([]byte, 1024)
+		n, err := unix.Listxattr(b.path("f"), buf)
+		if names := strings.Split(strings.TrimSuffix(string(buf[:max(n, 0)]), "\x00"), "\x00"); err != nil || len(names) != len(values) {
+			t.Errorf("list: %q, %v", names, err)
+		}
+		if _, err := unix.Getxattr(b.path("f"), "user.large", buf[:10]); err != unix.ERANGE {
+			t.Errorf("a short buffer: %v, want ERANGE", err)
+		}
+		b.remount()
+	}
+	if err := unix.Removexattr(b.path("f"), "user.large"); err != nil {
+		t.Error(err)
+	}
+	if _, err := unix.Getxattr(b.path("f"), "user.large", nil); err != unix.ENODATA {
+		t.Errorf("removed: %v, want ENODATA", err)
+	}
+}
+
+// TestACL: ACLs decide, default ones are inherited and replace the umask.
+func TestACL(t *testing.T) {
+	need(t, "setfacl", "getfacl")
+	b := newBox(t, "64M")
+	b.mount()
+	for p := b.mnt; p != "/" && p != os.TempDir(); p = filepath.Dir(p) {
+		os.Chmod(p, 0o755)
+	}
+	b.write("f", "secret")
+	os.Chmod(b.path("f"), 0o600)
+	cat := func() error {
+		cmd := exec.Command("cat", b.path("f"))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		return cmd.Run()
+	}
+	if cat() == nil {
+		t.Error("mode 0600 lets others read")
+	}
+	must(t, "setfacl", "-m", "u:65534:r", b.path("f"))
+	if err := cat(); err != nil {
+		t.Errorf("the ACL does not let the user read: %v", err)
+	}
+	os.Mkdir(b.path("d"), 0o755)
+	must(t, "setfacl", "-d", "-m", "u:65534:rwx,g::rwx,o::r", b.path("d"))
+	must(t, "sh", "-c", "umask 077; echo x > "+b.path("d/f")+"; mkdir "+b.path("d/sub"))
+	acl := must(t, "getfacl", "-cpn", b.path("d/f"))
+	for _, line := range []string{"user:65534:rwx\t", "mask::rw-", "other::r--"} {
+		if !strings.Contains(acl, line) {
+			t.Errorf("the new file has no %q:\n%s", line, acl)
+		}
+	}
+	if sub := must(t, "getfacl", "-cpn", b.path("d/sub")); !strings.Contains(sub, "default:user:65534:rwx") {
+		t.Errorf("the new directory has no default ACL:\n%s", sub)
+	}
+	must(t, "sh", "-c", "umask 077; echo x > "+b.path("plain"))
+	b.expectMode("plain", 0o600) // without a default ACL the umask counts
+	b.remount()
+	if err := cat(); err != nil {
+		t.Errorf("after a remount the ACL does not let the user read: %v", err)
+	}
+}
+
+// TestChattr: lsattr(1) and chattr(1) work through ioctl(2).
+func TestChattr(t *testing.T) {
+	need(t, "chattr", "lsattr")
+	b := newBox(t, "64M")
+	b.mount()
+	b.write("f", "x")
+	must(t, "chattr", "+d", b.path("f"))
+	if out := must(t, "lsattr", b.path("f")); !strings.Contains(strings.Fields(out)[0], "d") {
+		t.Errorf("lsattr: %s", out)
+	}
+	must(t, "chattr", "+i", b.path("f"))
+	if f, err := os.OpenFile(b.path("f"), os.O_WRONLY, 0); err == nil {
+		f.Close()
+		t.Error("an immutable file was opened for writing")
+	}
+	must(t, "chattr", "-i", b.path("f"))
+	b.write("f", "y")
+	os.Mkdir(b.path("dir"), 0o755)
+	must(t, "lsattr", "-d", b.path("dir"))
+}

@@ -22,6 +22,7 @@ type Stats struct {
 	Cache     bcache.Stats
 	Journal   *journal.Stats // nil without a journal
 	Allocator mballoc.Stats
+	Extents   ESStats // the extent-status cache
 
 	FreeBlocks, FreeInodes, Directories int64
 	InodesCached, InodesIdle            int64
@@ -37,7 +38,7 @@ type Stats struct {
 // Stats may be called at any moment between Mount and Unmount.
 func (fs *FS) Stats() Stats {
 	s := Stats{
-		Device: fs.count.Stats(), Cache: fs.cache.Stats(), Allocator: fs.alloc.Stats(),
+		Device: fs.count.Stats(), Cache: fs.cache.Stats(), Allocator: fs.alloc.Stats(), Extents: fs.ops.es.stats(),
 		FreeBlocks: fs.freeClusters.Load() << fs.clusterBits, FreeInodes: fs.freeInodes.Load(),
 		Directories:  fs.usedDirs.Load(),
 		InodesLoaded: fs.icache.loads.Load(), InodesEvicted: fs.icache.evicts.Load(),

@@ -36,7 +36,9 @@ func inode(node uint64) ondisk.InodeNumber {
 // (write-back) come with pid 0 and uid 0.
 func caller(h *fuse.InHeader, umask uint32) *ext4.Caller {
 	c := &ext4.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid, Umask: umask}
-	c.Groups = func() []uint32 { return processGroups(c.PID) }
+	if c.UID != 0 { // root needs no group to be let through
+		c.Groups = func() []uint32 { return processGroups(c.PID) }
+	}
 	return c
 }
 

@@ -2,6 +2,7 @@ package mkfs
 
 import (
 	"fmt"
+	"slices"
 
 	"extfused/fs/ondisk"
 )
@@ -26,24 +27,41 @@ func (l *layout) placeJournal() error {
 		return fmt.Errorf("a journal of %d blocks is too big for a file system with %d free blocks", n, free)
 	}
 	l.journal.blocks = n
-	if l.journal.runs, err = l.takeRuns(l.sb.GroupFirstBlock(l.journalGroup()), uint64(n)); err != nil {
-		return err
-	}
-	if len(splitExtents(l.journal.runs)) > inlineExtents {
-		return l.placeNode()
-	}
-	return nil
+	return l.takeJournal(l.sb.GroupFirstBlock(l.journalGroup()), uint64(n))
 }
 
-// placeNode takes the block before the journal for its extents, or the next
-// one free.
-func (l *layout) placeNode() error {
-	goal := l.journal.runs[0].start
-	if goal > l.sb.GroupFirstBlock(0) && l.used.isFree(goal-1, 1) {
-		goal--
+// takeJournal allocates n blocks from goal on and, where an inode does not
+// hold their extents, a node for these: the block before the journal. If that
+// one is taken, it is the one that is next when the first extent comes that
+// the inode has no room for.
+func (l *layout) takeJournal(goal ondisk.FsBlock, n uint64) (err error) {
+	j, before := &l.journal, space{slices.Clone(l.used.runs)}
+	if j.runs, err = l.takeRuns(goal, n); err != nil {
+		return err
 	}
-	at, err := l.take(goal, l.sb.GroupFirstBlock(0), l.end(), 1)
-	l.journal.node = at
+	extents := splitExtents(j.runs)
+	if len(extents) <= inlineExtents {
+		return nil
+	}
+	if first := j.runs[0].start; first > l.sb.GroupFirstBlock(0) && l.used.isFree(first-1, 1) {
+		j.node = first - 1
+		l.used.add(j.node, 1)
+		return nil
+	}
+	var head uint64
+	for _, x := range extents[:inlineExtents+1] {
+		head += uint64(x.Len)
+	}
+	l.used = before
+	if j.runs, err = l.takeRuns(goal, head); err != nil {
+		return err
+	}
+	first := l.sb.GroupFirstBlock(0)
+	if j.node, err = l.take(j.runs[len(j.runs)-1].end(), first, l.end(), 1); err != nil || head == n {
+		return err
+	}
+	rest, err := l.takeRuns(j.node, n-head)
+	j.runs = append(j.runs, rest...)
 	return err
 }
 

@@ -116,7 +116,7 @@ func TestFio(t *testing.T) {
 			img := image(t, "512M")
 			m := mountImage(t, img)
 			args := []string{"--name=v", "--directory=" + m.dir, "--rw=randwrite", "--bs=4k", "--size=32m", "--numjobs=4",
-				"--ioengine=" + v.engine, "--direct=" + v.direct, "--iodepth=8", "--verify=crc32c", "--verify_fatal=1", "--randseed=7"}
+				"--ioengine=" + v.engine, "--direct=" + v.direct, "--iodepth=8", "--verify=crc32c", "--verify_fatal=1", "--verify_state_save=0", "--randseed=7"}
 			run(t, "fio", append(args, "--do_verify=1")...)
 			m.umount()
 			again := startMount(t, img, m.dir)
