@@ -2,6 +2,7 @@ package ext4
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"math/rand"
 	"sort"
@@ -609,6 +610,9 @@ func readAll(t testing.TB, fs *FS, ino ondisk.InodeNumber) map[string]ondisk.Ino
 	return found
 }
 
+// twinSeed moves the seeds, to try others or one that failed.
+var twinSeed = flag.Int64("twin.seed", 0, "added to the seeds of TestTwin")
+
 func TestTwin(t *testing.T) {
 	variants := []struct {
 		name string
@@ -630,7 +634,7 @@ func TestTwin(t *testing.T) {
 	for k, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			seed := int64(k + 1)
+			seed := *twinSeed + int64(k+1)
 			t.Logf("seed %d", seed)
 			m := mountNew(t, v.size, v.args...)
 			w := newTwin(t, m, seed)
