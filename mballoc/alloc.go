@@ -40,13 +40,16 @@ type AllocationContext struct {
 	err          error // the marker's
 }
 
-// maxAllocRetries bounds how often an allocation starts again after preallocation was discarded or clusters came back.
+// maxAllocRetries bounds how often an allocation starts again after preallocation was discarded or
+// clusters came back.
 const maxAllocRetries = 8
 
-// Allocate finds clusters for r and marks them used through m. It returns at least one and at most r.Len clusters, consecutive on disk. An
-// error that errors.Is ErrNoSpace is a *NoSpaceError; any other comes from the marker, and nothing has been allocated.
+// Allocate finds clusters for r and marks them used through m. It returns at least one and at most
+// r.Len clusters, consecutive on disk. An error that errors.Is ErrNoSpace is a *NoSpaceError; any
+// other comes from the marker, and nothing has been allocated.
 //
-// The caller holds no lock that a GroupReader or Marker takes, and serialises data requests of one inode.
+// The caller holds no lock that a GroupReader or Marker takes, and serialises data requests of one
+// inode.
 func (a *Allocator) Allocate(m Marker, r *Request) (Result, error) {
 	if r.Len == 0 {
 		return Result{}, fmt.Errorf("mballoc: request for no clusters")
@@ -68,7 +71,8 @@ func (a *Allocator) Allocate(m Marker, r *Request) (Result, error) {
 	return res, err
 }
 
-// allocate serves a request whose n clusters are claimed, giving up preallocation for it before it fails.
+// allocate serves a request whose n clusters are claimed, giving up preallocation for it before it
+// fails.
 func (a *Allocator) allocate(m Marker, r *Request, st *stripe, n uint32) (Result, error) {
 	for try := 0; ; try++ {
 		seq := a.releaseSeq.Load()
@@ -90,15 +94,16 @@ func (a *Allocator) allocate(m Marker, r *Request, st *stripe, n uint32) (Result
 // errNothing says inside the package that no group had anything.
 var errNothing = fmt.Errorf("nothing found")
 
-// allocateOnce tries inode preallocation, locality group, goal and criteria in this order. prealloc allows to take more than asked.
+// allocateOnce tries inode preallocation, locality group, goal and criteria in this order. prealloc
+// allows to take more than asked.
 func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, prealloc bool) (Result, error) {
 	if s := r.State; s != nil {
 		s.mu.lock(&a.contended, lockInode)
 		defer s.mu.unlock()
-		if res, ok, err := a.useInodePA(m, r, st, n); ok {
+		if res, ok, err := a.useInodePALocked(m, r, st, n); ok {
 			return res, err
 		}
-		n = s.clip(uint32(r.Logical), n)
+		n = s.clipLocked(uint32(r.Logical), n)
 	}
 	ac := AllocationContext{a: a, m: m, req: *r, st: st}
 	ac.OrigEx = FreeExtent{Logical: r.Logical, Len: n}
@@ -109,7 +114,7 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 	}
 	if ac.lg != nil {
 		defer ac.lg.mu.unlock()
-		if res, ok, err := a.useGroupPA(m, ac.lg, st, a.cluster(ac.GoalEx.Group, ac.GoalEx.Start), n); ok {
+		if res, ok, err := a.useGroupPALocked(m, ac.lg, st, a.cluster(ac.GoalEx.Group, ac.GoalEx.Start), n); ok {
 			return res, err
 		}
 	}
@@ -125,8 +130,9 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 	return Result{Start: a.cluster(ac.FoundEx.Group, ac.FoundEx.Start), Len: ac.FoundEx.Len}, nil
 }
 
-// groupOrFile decides between a locality group, inode preallocation and none (S2.4): small files are packed by locality groups,
-// open or closed; a large file gets inode preallocation while somebody has it open for writing.
+// groupOrFile decides between a locality group, inode preallocation and none (S2.4): small files
+// are packed by locality groups, open or closed; a large file gets inode preallocation while
+// somebody has it open for writing.
 func (ac *AllocationContext) groupOrFile(prealloc bool) {
 	r, a := &ac.req, ac.a
 	if r.Flags&Data == 0 || r.Flags&GoalOnly != 0 {
@@ -144,14 +150,14 @@ func (ac *AllocationContext) groupOrFile(prealloc bool) {
 	ac.prealloc = prealloc && ac.stream && r.State != nil && r.Flags&(NoPrealloc|NoNormalize) == 0
 }
 
-// displaced tells that a small file which is being written piece by piece would not get this piece behind the last one from the locality group: other
-// files have grown in between.
+// displaced tells that a small file which is being written piece by piece would not get this piece
+// behind the last one from the locality group: other files have grown in between.
 func (ac *AllocationContext) displaced() bool {
 	if !ac.adjacent || ac.req.State == nil || ac.req.Flags&(NoWriter|NoNormalize) != 0 {
 		return false
 	}
 	goal := ac.a.cluster(ac.GoalEx.Group, ac.GoalEx.Start)
-	pa := ac.a.pickGroupPA(ac.lg, goal, ac.OrigEx.Len)
+	pa := ac.a.pickGroupPALocked(ac.lg, goal, ac.OrigEx.Len)
 	return pa != nil && ac.a.cluster(pa.group, pa.start) != goal
 }
 
@@ -171,7 +177,8 @@ func (ac *AllocationContext) fileBytes() uint64 {
 	return max(ac.req.Size, end)
 }
 
-// setGoal takes the goal from the request: right behind the file's last extent, or where the caller says.
+// setGoal takes the goal from the request: right behind the file's last extent, or where the caller
+// says.
 func (ac *AllocationContext) setGoal() {
 	r, a := &ac.req, ac.a
 	var c Cluster
@@ -189,8 +196,8 @@ func (ac *AllocationContext) setGoal() {
 	ac.GoalEx.Logical, ac.GoalEx.Len = ac.OrigEx.Logical, ac.OrigEx.Len
 }
 
-// useLocked takes ex for the request: buddy, on-disk bitmap and preallocation change together. gi.mu is held, as are the locks of
-// the inode's state and of the locality group.
+// useLocked takes ex for the request: buddy, on-disk bitmap and preallocation change together.
+// gi.mu is held, as are the locks of the inode's state and of the locality group.
 func (ac *AllocationContext) useLocked(gi *GroupInfo, b *Buddy, ex FreeExtent) {
 	a := ac.a
 	if !ac.prealloc && ex.Len > ac.OrigEx.Len {
@@ -206,14 +213,15 @@ func (ac *AllocationContext) useLocked(gi *GroupInfo, b *Buddy, ex FreeExtent) {
 		return
 	}
 	b.markUsed(uint32(ex.Start), ex.Len)
-	ac.keepRest(gi, ex, got, before)
+	ac.keepRestLocked(gi, ex, got, before)
 	gi.disk.unlock()
-	a.publish(gi)
+	a.publishLocked(gi)
 	ac.BestEx, ac.FoundEx, ac.done = ex, got, true
 }
 
-// place decides which part of the wanted window ex becomes: all of it, its end if that still covers the request, else its start, else from
-// the request on. Locality groups and exact requests have no window.
+// place decides which part of the wanted window ex becomes: all of it, its end if that still covers
+// the request, else its start, else from the request on. Locality groups and exact requests have no
+// window.
 func (ac *AllocationContext) place(ex *FreeExtent) {
 	ex.Logical = ac.OrigEx.Logical
 	if ac.lg != nil || !ac.prealloc {
@@ -231,20 +239,21 @@ func (ac *AllocationContext) place(ex *FreeExtent) {
 	}
 }
 
-// keepRest turns what the request does not use of ex into preallocation. gi.mu and gi.disk are held.
-func (ac *AllocationContext) keepRest(gi *GroupInfo, ex, got FreeExtent, before uint32) {
+// keepRestLocked turns what the request does not use of ex into preallocation. gi.mu and gi.disk
+// are held.
+func (ac *AllocationContext) keepRestLocked(gi *GroupInfo, ex, got FreeExtent, before uint32) {
 	a, after := ac.a, ex.Len-before-got.Len
 	if ac.lg != nil {
 		if after > 0 {
-			a.newGroupPA(ac.st, gi, ac.lg, got.Start+GrpCluster(got.Len), after)
+			a.newGroupPALocked(ac.st, gi, ac.lg, got.Start+GrpCluster(got.Len), after)
 		}
 		return
 	}
 	if before > 0 {
-		a.newInodePA(ac.st, gi, ac.req.State, uint32(ex.Logical), ex.Start, before)
+		a.newInodePALocked(ac.st, gi, ac.req.State, uint32(ex.Logical), ex.Start, before)
 	}
 	if after > 0 {
-		a.newInodePA(ac.st, gi, ac.req.State, uint32(got.Logical)+got.Len, got.Start+GrpCluster(got.Len), after)
+		a.newInodePALocked(ac.st, gi, ac.req.State, uint32(got.Logical)+got.Len, got.Start+GrpCluster(got.Len), after)
 	}
 }
 
@@ -256,11 +265,11 @@ func (ac *AllocationContext) finish() {
 		a.rememberStream(ac.req.Ino, ac.FoundEx.Group)
 	}
 	if ac.lg != nil {
-		a.trimGroupPAs(ac.lg)
+		a.trimGroupPAsLocked(ac.lg)
 	}
 	if s := ac.req.State; s != nil && s.pas.n > maxInodePAs {
 		for s.pas.root != nil {
-			a.discardInodePA(s.pas.root.item)
+			a.discardInodePALocked(s.pas.root.item)
 		}
 	}
 }

@@ -59,7 +59,8 @@ type file struct {
 	writer  uint32
 }
 
-// append grows the file by n clusters of size bytes each; it returns the error of the first failing allocation.
+// append grows the file by n clusters of size bytes each; it returns the error of the first failing
+// allocation.
 func (f *file) append(r *rig, n uint32, clusterSize uint64) error {
 	end := f.len + n
 	for f.len < end {

@@ -33,7 +33,8 @@ type Allocator struct {
 	trimmedWith atomic.Uint64 // shortest run the last trim looked for
 }
 
-// New makes an allocator. It reads every group's descriptor (GroupReader.FreeClusters) but no bitmap, and starts no goroutine.
+// New makes an allocator. It reads every group's descriptor (GroupReader.FreeClusters) but no
+// bitmap, and starts no goroutine.
 func New(geo Geometry, r GroupReader, o Options) (*Allocator, error) {
 	if err := geo.validate(); err != nil {
 		return nil, err
@@ -64,7 +65,8 @@ func New(geo Geometry, r GroupReader, o Options) (*Allocator, error) {
 	return a, nil
 }
 
-// maxStripes bounds the number of counter stripes; defaultBuddyBytes bounds the loaded buddies where Options do not.
+// maxStripes bounds the number of counter stripes; defaultBuddyBytes bounds the loaded buddies
+// where Options do not.
 const (
 	maxStripes        = 64
 	defaultBuddyBytes = 64 << 20

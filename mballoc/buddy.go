@@ -2,11 +2,13 @@ package mballoc
 
 import "math/bits"
 
-// Buddy is the in-core state of one group: which clusters are in use (on disk, preallocated, or freed and not committed), and which
-// maximal aligned chunks of 2^order free clusters that leaves. Guarded by the group's lock.
+// Buddy is the in-core state of one group: which clusters are in use (on disk, preallocated, or
+// freed and not committed), and which maximal aligned chunks of 2^order free clusters that leaves.
+// Guarded by the group's lock.
 //
-// Invariants: a free cluster belongs to exactly one chunk; free[k] (k >= 1) has a bit for each chunk of order k; order 0 has no bit of its own:
-// a free cluster in no larger chunk is one of order 0; two free buddies of an order below the highest are always one chunk of the next.
+// Invariants: a free cluster belongs to exactly one chunk; free[k] (k >= 1) has a bit for each
+// chunk of order k; order 0 has no bit of its own: a free cluster in no larger chunk is one of
+// order 0; two free buddies of an order below the highest are always one chunk of the next.
 type Buddy struct {
 	n         uint32     // clusters in the group
 	nfree     uint32     // free clusters
@@ -273,8 +275,9 @@ func (b *Buddy) coalesce(pos uint32, order int) {
 	b.addChunk(pos, order)
 }
 
-// isChunk tells whether a free chunk of exactly this order starts at pos. For order 0 it relies on its one caller: the cluster's buddy
-// was in use until now, so a free cluster cannot be part of a larger chunk.
+// isChunk tells whether a free chunk of exactly this order starts at pos. For order 0 it relies on
+// its one caller: the cluster's buddy was in use until now, so a free cluster cannot be part of a
+// larger chunk.
 func (b *Buddy) isChunk(pos uint32, order int) bool {
 	if order == 0 {
 		return !b.isUsed(pos)

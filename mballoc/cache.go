@@ -2,9 +2,9 @@ package mballoc
 
 import "sync/atomic"
 
-// buddyCache bounds the memory of loaded buddies. Every buddy can be dropped at any time its group is not locked, because bitmap,
-// preallocations and freed extents say all it knows. The ring holds the loaded groups; a hand gives each that was used since it last passed a second
-// chance.
+// buddyCache bounds the memory of loaded buddies. Every buddy can be dropped at any time its group
+// is not locked, because bitmap, preallocations and freed extents say all it knows. The ring holds
+// the loaded groups; a hand gives each that was used since it last passed a second chance.
 type buddyCache struct {
 	mu    mutex
 	ring  []GroupNumber // guarded by mu
@@ -15,7 +15,8 @@ type buddyCache struct {
 	fresh func() *Buddy
 }
 
-// minBuddies stay loaded whatever the bound, so that allocations in progress do not throw out each other's.
+// minBuddies stay loaded whatever the bound, so that allocations in progress do not throw out each
+// other's.
 const minBuddies = 4
 
 func (c *buddyCache) init(bound int64, fresh func() *Buddy) {
@@ -42,15 +43,15 @@ func (c *buddyCache) giveBack(b *Buddy) {
 	c.mu.m.Unlock()
 }
 
-// loaded enters a group whose lock the caller holds, and evicts others when there are too many. Other groups' locks are only tried,
-// so there is no order between them.
+// loaded enters a group whose lock the caller holds, and evicts others when there are too many.
+// Other groups' locks are only tried, so there is no order between them.
 func (c *buddyCache) loaded(a *Allocator, gi *GroupInfo) {
 	c.mu.lock(&a.contended, lockCache)
 	defer c.mu.unlock()
 	c.ring = append(c.ring, gi.num)
 	for tries := 2 * len(c.ring); len(c.ring) > c.max && tries > 0; tries-- {
 		c.hand %= len(c.ring)
-		if g := c.ring[c.hand]; g == gi.num || !c.evict(a, &a.groups[g]) {
+		if g := c.ring[c.hand]; g == gi.num || !c.evictLocked(a, &a.groups[g]) {
 			c.hand++
 			continue
 		}
@@ -61,7 +62,7 @@ func (c *buddyCache) loaded(a *Allocator, gi *GroupInfo) {
 	c.count.Store(int64(len(c.ring)))
 }
 
-func (c *buddyCache) evict(a *Allocator, gi *GroupInfo) bool {
+func (c *buddyCache) evictLocked(a *Allocator, gi *GroupInfo) bool {
 	if !gi.mu.tryLock() {
 		return false
 	}

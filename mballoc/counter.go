@@ -53,8 +53,9 @@ const (
 
 func (cr Criterion) counter(c counter) counter { return cCriterion + counter(cr)*4 + c }
 
-// stripe holds one share of all counters. A goroutine writes the stripe that its inode or group hashes to, so cache lines are rarely shared; a
-// reader sums all stripes. (S5: a shared counter costs 10 % of random-write throughput.)
+// stripe holds one share of all counters. A goroutine writes the stripe that its inode or group
+// hashes to, so cache lines are rarely shared; a reader sums all stripes. (S5: a shared counter
+// costs 10 % of random-write throughput.)
 type stripe struct {
 	delta   atomic.Int64 // free clusters, not yet folded into space.folded
 	pending atomic.Int64 // clusters freed and not committed

@@ -16,14 +16,16 @@ const (
 
 var criterionNames = [numCriteria]string{"cr_p2_aligned_stats", "cr_goal_fast_stats", "cr_best_avail_stats", "cr_goal_slow_stats", "cr_any_free_stats"}
 
-// minFlexAvoid is the flex group size from which the first group of a flex group, where the metadata is, is avoided for aligned data.
+// minFlexAvoid is the flex group size from which the first group of a flex group, where the
+// metadata is, is avoided for aligned data.
 const minFlexAvoid = 4
 
-// partialTries is how many groups are looked at in the list whose members may or may not have the wanted average length; the members of all
-// higher lists have it.
+// partialTries is how many groups are looked at in the list whose members may or may not have the
+// wanted average length; the members of all higher lists have it.
 const partialTries = 8
 
-// slowTries is how many groups with equally large chunks are compared when nothing has the wanted length.
+// slowTries is how many groups with equally large chunks are compared when nothing has the wanted
+// length.
 const slowTries = 2
 
 // regular searches the groups: the goal itself, then the goal's group and others by criterion.
@@ -122,7 +124,8 @@ func anyFrom(lists []groupSet, order int) bool {
 	return false
 }
 
-// linear visits up to n groups after the goal's, around the end. It reports whether the search is over.
+// linear visits up to n groups after the goal's, around the end. It reports whether the search is
+// over.
 func (ac *AllocationContext) linear(n int) bool {
 	groups := ac.a.geo.Groups
 	g := ac.GoalEx.Group
@@ -162,7 +165,8 @@ func (ac *AllocationContext) walkSet(set *groupSet, tries int) bool {
 	return false
 }
 
-// maxLoads is how many bitmaps the fast criteria read for one allocation: the lists place unread groups by hope.
+// maxLoads is how many bitmaps the fast criteria read for one allocation: the lists place unread
+// groups by hope.
 func (ac *AllocationContext) maxLoads() int {
 	if ac.cr >= CrGoalLenSlow {
 		return int(ac.a.geo.Groups)
@@ -183,7 +187,8 @@ func (ac *AllocationContext) walkAverage(n uint32) bool {
 	return ac.walkLists(lists, order)
 }
 
-// bestAvail trims the request, order by order, rather than scan slowly; never below what was asked for.
+// bestAvail trims the request, order by order, rather than scan slowly; never below what was asked
+// for.
 func (ac *AllocationContext) bestAvail() {
 	full := ac.GoalEx.Len
 	if ac.a.knobs.get(mbOptimizeScan) == 0 || full <= 1 {
@@ -202,8 +207,9 @@ func (ac *AllocationContext) bestAvail() {
 	}
 }
 
-// walkDown visits the groups with the largest chunks first: what they have is the best there is. A few of the first list that has any will do;
-// that bounds the search however many groups hold nothing but crumbs. A list keeps less than it promises only for groups that nobody has read yet.
+// walkDown visits the groups with the largest chunks first: what they have is the best there is. A
+// few of the first list that has any will do; that bounds the search however many groups hold
+// nothing but crumbs. A list keeps less than it promises only for groups that nobody has read yet.
 func (ac *AllocationContext) walkDown() {
 	lists := ac.a.largestLists
 	for o := len(lists) - 1; o >= 0; o-- {
@@ -235,13 +241,14 @@ func (ac *AllocationContext) good(gi *GroupInfo) bool {
 	}
 }
 
-// visit considers one group and searches it if it is good. It reports whether the search is over. Waiting for a group that another allocation
-// has is worth it for the goal's group and when nothing else is left; otherwise the next will do as well.
+// visit considers one group and searches it if it is good. It reports whether the search is over.
+// Waiting for a group that another allocation has is worth it for the goal's group and when nothing
+// else is left; otherwise the next will do as well.
 func (ac *AllocationContext) visit(g GroupNumber, goal bool) bool {
 	a := ac.a
 	gi := &a.groups[g]
 	ac.st.inc(ac.cr.counter(crConsidered))
-	if !goal || gi.is(groupNeedInit) {
+	if gi.is(groupNeedInit) || !goal && a.knobs.get(mbOptimizeScan) == 0 {
 		ac.prefetchFrom(g)
 	}
 	if !ac.good(gi) {
@@ -257,12 +264,12 @@ func (ac *AllocationContext) visit(g GroupNumber, goal bool) bool {
 	if gi.is(groupNeedInit) && !a.reader.Uninit(g) {
 		ac.loads++
 	}
-	b, err := a.load(gi)
+	b, err := a.loadLocked(gi)
 	if err != nil || !ac.good(gi) { // it may be known only now, or have changed before the lock
 		return false
 	}
 	ac.st.inc(cGroupsScanned)
-	ac.scanGroup(gi, b)
+	ac.scanGroupLocked(gi, b)
 	return ac.stop()
 }
 

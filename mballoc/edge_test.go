@@ -50,7 +50,8 @@ func TestBadGeometry(t *testing.T) {
 	}
 }
 
-// A group whose bitmap cannot be read or contradicts its descriptor is left alone; the others serve.
+// A group whose bitmap cannot be read or contradicts its descriptor is left alone; the others
+// serve.
 func TestCorruptGroup(t *testing.T) {
 	for _, how := range []string{"unreadable", "count differs"} {
 		t.Run(how, func(t *testing.T) {
@@ -105,7 +106,8 @@ func (l *liar) ReadBitmap(g mballoc.GroupNumber, dst []byte) error {
 	return err
 }
 
-// An error of the marker undoes the allocation; what the file system says and what the buddy says stay equal.
+// An error of the marker undoes the allocation; what the file system says and what the buddy says
+// stay equal.
 func TestMarkerErrorChangesNothing(t *testing.T) {
 	r := newRig(t, geo4k(2), mballoc.Options{}, nil)
 	f := file{ino: 12}
@@ -148,7 +150,8 @@ func TestFreeOfWhatIsNot(t *testing.T) {
 	}
 }
 
-// The reserves: an ordinary request stops at root's share, root at the last reserve, and a request that must not fail takes that, too.
+// The reserves: an ordinary request stops at root's share, root at the last reserve, and a request
+// that must not fail takes that, too.
 func TestReserves(t *testing.T) {
 	geo := mballoc.Geometry{Groups: 1, ClustersPerGroup: 8192, Clusters: 8192, BlockSizeBits: 10, CPUs: 2}
 	r := newRig(t, geo, mballoc.Options{RootClusters: 400, ReservedClusters: 100}, nil)
@@ -250,7 +253,8 @@ func TestTrim(t *testing.T) {
 	}
 }
 
-// A file system of 131,072 groups (16 TiB) stays far below 1 GiB with every group known and freed extents in each.
+// A file system of 131,072 groups (16 TiB) stays far below 1 GiB with every group known and freed
+// extents in each.
 func TestMemoryOfManyGroups(t *testing.T) {
 	const groups = 131072 / slow
 	d := simdisk.New(geo4k(groups))
@@ -281,7 +285,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Requests of any length and place are served or refused, never more than asked; also at the ends of the file and of the file system.
+// Requests of any length and place are served or refused, never more than asked; also at the ends
+// of the file and of the file system.
 func TestOddRequests(t *testing.T) {
 	r := newRig(t, geo4k(2), mballoc.Options{}, nil)
 	var s mballoc.InodeState

@@ -3,7 +3,8 @@ package mballoc
 // CheckGroup checks the equation for one group.
 func (a *Allocator) CheckGroup(g GroupNumber) error { return a.checkGroup(&a.groups[g]) }
 
-// InUse tells whether a cluster is in use in the group's buddy; ok is false when no buddy is loaded.
+// InUse tells whether a cluster is in use in the group's buddy; ok is false when no buddy is
+// loaded.
 func (a *Allocator) InUse(c Cluster) (used, ok bool) {
 	g, pos := a.split(c)
 	gi := &a.groups[g]

@@ -6,8 +6,9 @@ import (
 	"slices"
 )
 
-// FreeData is an extent that a transaction freed. It waits in its group's tree, and in the list of its transaction, until that
-// transaction has committed; before that the clusters must not be used again, because after a crash the file that had them would have them back.
+// FreeData is an extent that a transaction freed. It waits in its group's tree, and in the list of
+// its transaction, until that transaction has committed; before that the clusters must not be used
+// again, because after a crash the file that had them would have them back.
 //
 // start, n and tid are guarded by the group's disk lock; next, prev and list by the shard's lock.
 type FreeData struct {
@@ -22,8 +23,9 @@ type FreeData struct {
 func (fd *FreeData) start() GrpCluster { return GrpCluster(fd.node.key) }
 func (fd *FreeData) end() uint32       { return fd.node.key + fd.n }
 
-// freedShard holds the freed extents of some of the groups by transaction: list[tid&1], because at most two transactions can have freed extents,
-// the running and the committing one. There are several shards so that not even the file system as a whole has one lock for them.
+// freedShard holds the freed extents of some of the groups by transaction: list[tid&1], because at
+// most two transactions can have freed extents, the running and the committing one. There are
+// several shards so that not even the file system as a whole has one lock for them.
 type freedShard struct {
 	mu   mutex
 	list [2]*FreeData // heads of doubly linked lists; guarded by mu
@@ -31,7 +33,7 @@ type freedShard struct {
 	_    [32]byte
 }
 
-func (sh *freedShard) push(fd *FreeData) {
+func (sh *freedShard) pushLocked(fd *FreeData) {
 	head := &sh.list[fd.tid&1]
 	fd.next, fd.prev, fd.linked = *head, nil, true
 	if fd.next != nil {
@@ -40,7 +42,7 @@ func (sh *freedShard) push(fd *FreeData) {
 	*head = fd
 }
 
-func (sh *freedShard) unlink(fd *FreeData) {
+func (sh *freedShard) unlinkLocked(fd *FreeData) {
 	if !fd.linked {
 		return
 	}
@@ -55,7 +57,7 @@ func (sh *freedShard) unlink(fd *FreeData) {
 	fd.next, fd.prev, fd.linked = nil, nil, false
 }
 
-func (sh *freedShard) spare() *FreeData {
+func (sh *freedShard) spareLocked() *FreeData {
 	fd := sh.pool
 	if fd == nil {
 		return &FreeData{}
@@ -68,8 +70,9 @@ func (a *Allocator) shardOf(g GroupNumber) *freedShard {
 	return &a.freed[uint32(g)&uint32(len(a.freed)-1)]
 }
 
-// Free frees n clusters from start. They count as free at once, but can be allocated again only when the marker's transaction has
-// committed (Committed), or at once with FreeNow. On an error the groups before the one that failed have been freed.
+// Free frees n clusters from start. They count as free at once, but can be allocated again only
+// when the marker's transaction has committed (Committed), or at once with FreeNow. On an error the
+// groups before the one that failed have been freed.
 func (a *Allocator) Free(m Marker, start Cluster, n uint32, flags FreeFlags) error {
 	if uint64(start) >= a.geo.Clusters || uint64(n) > a.geo.Clusters-uint64(start) {
 		return fmt.Errorf("mballoc: free of clusters %d+%d outside the file system's %d", start, n, a.geo.Clusters)
@@ -113,13 +116,14 @@ func (a *Allocator) freeLater(m Marker, gi *GroupInfo, start, n uint32) error {
 	st.pending.Add(int64(n))
 	st.add(cFreed, uint64(n))
 	st.inc(cFreedCalls)
-	a.enterFreed(st, gi, start, n, m.TID(), left, right)
+	a.enterFreedLocked(st, gi, start, n, m.TID(), left, right)
 	return nil
 }
 
-// enterFreed is S1: fold into a neighbour of the same transaction without the lists' lock; take it once to drop a neighbour that the extent
-// connects to the other, or to insert an extent that touches none. gi.disk is held.
-func (a *Allocator) enterFreed(st *stripe, gi *GroupInfo, start, n, tid uint32, left, right *FreeData) {
+// enterFreedLocked is S1: fold into a neighbour of the same transaction without the lists' lock;
+// take it once to drop a neighbour that the extent connects to the other, or to insert an extent
+// that touches none. gi.disk is held.
+func (a *Allocator) enterFreedLocked(st *stripe, gi *GroupInfo, start, n, tid uint32, left, right *FreeData) {
 	if left != nil && (left.tid != tid || left.end() != start) {
 		left = nil
 	}
@@ -131,7 +135,7 @@ func (a *Allocator) enterFreed(st *stripe, gi *GroupInfo, start, n, tid uint32, 
 		gi.freed.remove(&right.node)
 		left.n += n + right.n
 		sh := a.lockShard(st, gi)
-		sh.unlink(right)
+		sh.unlinkLocked(right)
 		right.next, sh.pool = sh.pool, right
 		sh.mu.unlock()
 		st.inc(cFreedFolded)
@@ -144,9 +148,9 @@ func (a *Allocator) enterFreed(st *stripe, gi *GroupInfo, start, n, tid uint32, 
 		st.inc(cFreedFolded)
 	default:
 		sh := a.lockShard(st, gi)
-		fd := sh.spare()
+		fd := sh.spareLocked()
 		fd.group, fd.n, fd.tid = gi.num, n, tid
-		sh.push(fd)
+		sh.pushLocked(fd)
 		sh.mu.unlock()
 		gi.freed.insert(&fd.node, start, fd)
 		st.inc(cFreedInserted)
@@ -164,7 +168,7 @@ func (a *Allocator) lockShard(st *stripe, gi *GroupInfo) *freedShard {
 func (a *Allocator) freeNow(m Marker, gi *GroupInfo, start GrpCluster, n uint32) error {
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
-	b, err := a.load(gi)
+	b, err := a.loadLocked(gi)
 	if err != nil {
 		return nil // as for any corrupt group
 	}
@@ -179,7 +183,7 @@ func (a *Allocator) freeNow(m Marker, gi *GroupInfo, start GrpCluster, n uint32)
 	}
 	b.markFree(uint32(start), n)
 	gi.state.And(^uint32(groupTrimmed))
-	a.publish(gi)
+	a.publishLocked(gi)
 	st := a.stripeFor(uint32(gi.num))
 	a.addFree(st, int64(n))
 	st.add(cFreed, uint64(n))
@@ -190,9 +194,10 @@ func (a *Allocator) freeNow(m Marker, gi *GroupInfo, start GrpCluster, n uint32)
 // releaseBatch is how many freed extents return to a buddy in one hold of its group's lock.
 const releaseBatch = 128
 
-// Committed tells that transaction tid, and with it every earlier one, is durable: what it freed returns to the buddies. discard, if not
-// nil, is called for each merged extent before it can be allocated again, without a lock held; it may be slow. The journal calls Committed for
-// one transaction after the other.
+// Committed tells that transaction tid, and with it every earlier one, is durable: what it freed
+// returns to the buddies. discard, if not nil, is called for each merged extent before it can be
+// allocated again, without a lock held; it may be slow. The journal calls Committed for one
+// transaction after the other.
 func (a *Allocator) Committed(tid uint32, discard func(start Cluster, n uint32)) {
 	list := a.takeFreed(tid)
 	slices.SortFunc(list, func(x, y *FreeData) int {
@@ -211,8 +216,8 @@ func (a *Allocator) Committed(tid uint32, discard func(start Cluster, n uint32))
 	}
 }
 
-// takeFreed takes what transactions up to tid freed off the lists. The entries stay in their trees; nobody changes them any more, because only
-// their own transaction folds into them, and it is over.
+// takeFreed takes what transactions up to tid freed off the lists. The entries stay in their trees;
+// nobody changes them any more, because only their own transaction folds into them, and it is over.
 func (a *Allocator) takeFreed(tid uint32) []*FreeData {
 	var list []*FreeData
 	for i := range a.freed {
@@ -222,7 +227,7 @@ func (a *Allocator) takeFreed(tid uint32) []*FreeData {
 			for fd := sh.list[parity]; fd != nil; {
 				next := fd.next
 				if int32(fd.tid-tid) <= 0 {
-					sh.unlink(fd)
+					sh.unlinkLocked(fd)
 					list = append(list, fd)
 				}
 				fd = next
@@ -250,7 +255,7 @@ func (a *Allocator) discardFreed(list []*FreeData, discard func(start Cluster, n
 func (a *Allocator) release(gi *GroupInfo, list []*FreeData, discarded bool) {
 	st := a.stripeFor(uint32(gi.num))
 	gi.mu.lock(&a.contended, lockGroup)
-	b, err := a.load(gi) // nil for a corrupt group: the entries are dropped all the same
+	b, err := a.loadLocked(gi) // nil for a corrupt group: the entries are dropped all the same
 	gi.disk.lock(&a.contended, lockDisk)
 	for _, fd := range list {
 		gi.freed.remove(&fd.node)
@@ -267,7 +272,7 @@ func (a *Allocator) release(gi *GroupInfo, list []*FreeData, discarded bool) {
 		if !discarded {
 			gi.state.And(^uint32(groupTrimmed))
 		}
-		a.publish(gi)
+		a.publishLocked(gi)
 	}
 	gi.mu.unlock()
 	a.releaseSeq.Add(1)

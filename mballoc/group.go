@@ -14,9 +14,10 @@ const (
 	groupTrimmed                 // all its free space has been discarded
 )
 
-// GroupInfo is what always stays in memory of a group. The atomics can be read without a lock by whoever looks for a group; they are
-// written with mu held. Until the first buddy is built they hold the most hopeful figures that the descriptor allows, so that an unread
-// group is tried at most once before it is known.
+// GroupInfo is what always stays in memory of a group. The atomics can be read without a lock by
+// whoever looks for a group; they are written with mu held. Until the first buddy is built they
+// hold the most hopeful figures that the descriptor allows, so that an unread group is tried at
+// most once before it is known.
 type GroupInfo struct {
 	mu      mutex // buddy, pas, the figures below, membership in the order lists
 	disk    mutex // Marker calls and ReadBitmap for this group; freed; the extents of pas (with their owner's lock)
@@ -36,7 +37,8 @@ type GroupInfo struct {
 
 func (gi *GroupInfo) is(bit uint32) bool { return gi.state.Load()&bit != 0 }
 
-// avgOrder is the list of average fragments for a mean length: list i holds [2^i, 2^(i+1)), the last one everything above.
+// avgOrder is the list of average fragments for a mean length: list i holds [2^i, 2^(i+1)), the
+// last one everything above.
 func (a *Allocator) avgOrder(free, frags uint32) int32 {
 	if frags == 0 {
 		return -1
@@ -54,21 +56,21 @@ func (a *Allocator) initGroup(g GroupNumber) uint32 {
 	free := min(a.reader.FreeClusters(g), a.geo.groupLen(g))
 	if free > 0 {
 		order := int32(min(floorLog2(free), a.orders-1))
-		a.setFigures(gi, free, 1, order)
+		a.setFiguresLocked(gi, free, 1, order)
 	}
 	return free
 }
 
-// setFigures publishes a group's counts and moves it between lists only where its order really changed (S2.2). gi.mu is held, or nobody else
-// knows the group yet.
-func (a *Allocator) setFigures(gi *GroupInfo, free, frags uint32, largest int32) {
+// setFiguresLocked publishes a group's counts and moves it between lists only where its order
+// really changed (S2.2). gi.mu is held, or nobody else knows the group yet.
+func (a *Allocator) setFiguresLocked(gi *GroupInfo, free, frags uint32, largest int32) {
 	gi.free.Store(free)
 	gi.frags.Store(frags)
-	a.moveGroup(a.largestLists, gi, &gi.largest, largest)
-	a.moveGroup(a.avgLists, gi, &gi.avg, a.avgOrder(free, frags))
+	a.moveGroupLocked(a.largestLists, gi, &gi.largest, largest)
+	a.moveGroupLocked(a.avgLists, gi, &gi.avg, a.avgOrder(free, frags))
 }
 
-func (a *Allocator) moveGroup(lists []groupSet, gi *GroupInfo, now *atomic.Int32, order int32) {
+func (a *Allocator) moveGroupLocked(lists []groupSet, gi *GroupInfo, now *atomic.Int32, order int32) {
 	old := now.Load()
 	if old == order {
 		return
@@ -83,17 +85,17 @@ func (a *Allocator) moveGroup(lists []groupSet, gi *GroupInfo, now *atomic.Int32
 	a.stripeFor(uint32(gi.num)).inc(cListMoves)
 }
 
-// publish refreshes the figures after the buddy changed. gi.mu is held.
-func (a *Allocator) publish(gi *GroupInfo) {
+// publishLocked refreshes the figures after the buddy changed. gi.mu is held.
+func (a *Allocator) publishLocked(gi *GroupInfo) {
 	if gi.is(groupCorrupt) {
 		return
 	}
 	b := gi.buddy
-	a.setFigures(gi, b.nfree, b.frags, int32(b.largest()))
+	a.setFiguresLocked(gi, b.nfree, b.frags, int32(b.largest()))
 }
 
-// load makes sure that the group's buddy is in memory. gi.mu is held.
-func (a *Allocator) load(gi *GroupInfo) (*Buddy, error) {
+// loadLocked makes sure that the group's buddy is in memory. gi.mu is held.
+func (a *Allocator) loadLocked(gi *GroupInfo) (*Buddy, error) {
 	if gi.is(groupCorrupt) {
 		return nil, &GroupError{Group: gi.num, What: "declared corrupt before"}
 	}
@@ -103,13 +105,13 @@ func (a *Allocator) load(gi *GroupInfo) (*Buddy, error) {
 	}
 	start := time.Now()
 	b := a.cache.take()
-	if err := a.build(gi, b); err != nil {
+	if err := a.buildLocked(gi, b); err != nil {
 		a.cache.giveBack(b)
 		return nil, err
 	}
 	gi.buddy = b
 	gi.state.And(^uint32(groupNeedInit))
-	a.publish(gi)
+	a.publishLocked(gi)
 	st := a.stripeFor(uint32(gi.num))
 	st.inc(cBuddies)
 	st.add(cBuddyNs, uint64(time.Since(start)))
@@ -117,20 +119,20 @@ func (a *Allocator) load(gi *GroupInfo) (*Buddy, error) {
 	return b, nil
 }
 
-// build fills b: bits set on disk, preallocated, and freed but not committed. gi.mu is held.
-func (a *Allocator) build(gi *GroupInfo, b *Buddy) error {
+// buildLocked fills b: bits set on disk, preallocated, and freed but not committed. gi.mu is held.
+func (a *Allocator) buildLocked(gi *GroupInfo, b *Buddy) error {
 	gi.disk.lock(&a.contended, lockDisk)
 	defer gi.disk.unlock()
-	want, err := a.readBitmap(gi, b)
+	want, err := a.readBitmapLocked(gi, b)
 	if err != nil {
-		return a.corrupt(gi, "cannot read the block bitmap", err)
+		return a.corruptLocked(gi, "cannot read the block bitmap", err)
 	}
 	if got := b.n - onesBelow(b.used, b.n); got != want {
-		return a.corrupt(gi, "free clusters in bitmap and descriptor differ", nil)
+		return a.corruptLocked(gi, "free clusters in bitmap and descriptor differ", nil)
 	}
 	for pa := gi.pas; pa != nil; pa = pa.next {
 		if !a.overlay(b, pa.start, pa.length) {
-			return a.corrupt(gi, "preallocated clusters are in use on disk", nil)
+			return a.corruptLocked(gi, "preallocated clusters are in use on disk", nil)
 		}
 	}
 	ok := true
@@ -139,14 +141,15 @@ func (a *Allocator) build(gi *GroupInfo, b *Buddy) error {
 		return ok
 	})
 	if !ok {
-		return a.corrupt(gi, "freed clusters are in use on disk", nil)
+		return a.corruptLocked(gi, "freed clusters are in use on disk", nil)
 	}
 	b.generate()
 	return nil
 }
 
-// readBitmap reads the on-disk bitmap into b and returns the descriptor's free count. gi.disk is held, so that both are of one moment.
-func (a *Allocator) readBitmap(gi *GroupInfo, b *Buddy) (uint32, error) {
+// readBitmapLocked reads the on-disk bitmap into b and returns the descriptor's free count. gi.disk
+// is held, so that both are of one moment.
+func (a *Allocator) readBitmapLocked(gi *GroupInfo, b *Buddy) (uint32, error) {
 	buf := a.bitmaps.Get().(*[]byte)
 	defer a.bitmaps.Put(buf)
 	if err := a.reader.ReadBitmap(gi.num, *buf); err != nil {
@@ -179,21 +182,22 @@ func (a *Allocator) overlay(b *Buddy, start GrpCluster, n uint32) bool {
 	return true
 }
 
-// corrupt takes a group out of service; its free clusters no longer count. gi.mu is held.
-func (a *Allocator) corrupt(gi *GroupInfo, what string, err error) error {
+// corruptLocked takes a group out of service; its free clusters no longer count. gi.mu is held.
+func (a *Allocator) corruptLocked(gi *GroupInfo, what string, err error) error {
 	e := &GroupError{Group: gi.num, What: what, Err: err}
 	if gi.state.Or(groupCorrupt)&groupCorrupt != 0 {
 		return e
 	}
 	a.addFree(a.stripeFor(uint32(gi.num)), -int64(min(a.reader.FreeClusters(gi.num), a.geo.groupLen(gi.num))))
-	a.setFigures(gi, 0, 0, -1)
+	a.setFiguresLocked(gi, 0, 0, -1)
 	if a.onCorrupt != nil {
 		go a.onCorrupt(e) // it may take locks that our caller holds
 	}
 	return e
 }
 
-// Warm builds the buddy of g if it was never built, so that the order lists know the group. Meant for a background pass; it may do I/O.
+// Warm builds the buddy of g if it was never built, so that the order lists know the group. Meant
+// for a background pass; it may do I/O.
 func (a *Allocator) Warm(g GroupNumber) error {
 	if g >= a.geo.Groups {
 		return &GroupError{Group: g, What: "no such group"}
@@ -204,6 +208,6 @@ func (a *Allocator) Warm(g GroupNumber) error {
 	}
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
-	_, err := a.load(gi)
+	_, err := a.loadLocked(gi)
 	return err
 }

@@ -5,10 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// groupSet is one of the "lists" of groups of S2: the groups of one order. It is kept as bits, one a group, below summary levels of
-// one bit a word, so that members come out in the order of their numbers (which packs allocations) and the next one from any
-// position is found in a handful of loads even with a million groups. Members change under the set's own lock; look-ups take no lock and
-// may see a set that has just become empty.
+// groupSet is one of the "lists" of groups of S2: the groups of one order. It is kept as bits, one
+// a group, below summary levels of one bit a word, so that members come out in the order of their
+// numbers (which packs allocations) and the next one from any position is found in a handful of
+// loads even with a million groups. Members change under the set's own lock; look-ups take no lock
+// and may see a set that has just become empty.
 type groupSet struct {
 	mu     mutex
 	count  atomic.Int64

@@ -1,20 +1,23 @@
 package mballoc
 
-// LocalityGroup packs small files: they take their clusters from preallocations of the group instead of having their own. There is one
-// for each CPU-ish stripe; a writer comes back to its own as long as that is not busy.
+// LocalityGroup packs small files: they take their clusters from preallocations of the group
+// instead of having their own. There is one for each CPU-ish stripe; a writer comes back to its own
+// as long as that is not busy.
 type LocalityGroup struct {
 	mu  mutex
 	pas []*PreallocSpace // guarded by mu; at most maxGroupPAs
-	// self points here. What is stored in a preallocation goes through it, so that the compiler sees that allocation contexts, and with them
-	// callers' requests, stay on the stack.
+	// self points here. What is stored in a preallocation goes through it, so that the compiler
+	// sees that allocation contexts, and with them callers' requests, stay on the stack.
 	self *LocalityGroup
 	_    [24]byte
 }
 
-// maxGroupPAs bounds the preallocations of a locality group; the one with the least left goes first.
+// maxGroupPAs bounds the preallocations of a locality group; the one with the least left goes
+// first.
 const maxGroupPAs = 8
 
-// lockLocality finds a locality group for a writer and locks it: the writer's own, else any that is free, else its own after waiting.
+// lockLocality finds a locality group for a writer and locks it: the writer's own, else any that is
+// free, else its own after waiting.
 func (a *Allocator) lockLocality(writer uint32) *LocalityGroup {
 	n := uint32(len(a.localities))
 	own := writer % n
@@ -29,7 +32,7 @@ func (a *Allocator) lockLocality(writer uint32) *LocalityGroup {
 }
 
 // pick is the preallocation with room for n clusters that lies closest to the goal. lg.mu is held.
-func (a *Allocator) pickGroupPA(lg *LocalityGroup, goal Cluster, n uint32) *PreallocSpace {
+func (a *Allocator) pickGroupPALocked(lg *LocalityGroup, goal Cluster, n uint32) *PreallocSpace {
 	var best *PreallocSpace
 	var bestDist Cluster
 	for _, pa := range lg.pas {
@@ -45,29 +48,31 @@ func (a *Allocator) pickGroupPA(lg *LocalityGroup, goal Cluster, n uint32) *Prea
 	return best
 }
 
-// useGroupPA serves n clusters from the locality group. ok is false when it has no room for all of them. lg.mu is held.
-func (a *Allocator) useGroupPA(m Marker, lg *LocalityGroup, st *stripe, goal Cluster, n uint32) (res Result, ok bool, err error) {
-	pa := a.pickGroupPA(lg, goal, n)
+// useGroupPALocked serves n clusters from the locality group. ok is false when it has no room for
+// all of them. lg.mu is held.
+func (a *Allocator) useGroupPALocked(m Marker, lg *LocalityGroup, st *stripe, goal Cluster, n uint32) (res Result, ok bool, err error) {
+	pa := a.pickGroupPALocked(lg, goal, n)
 	if pa == nil {
 		return Result{}, false, nil
 	}
 	gi := &a.groups[pa.group]
 	start := pa.start
-	if err := a.cutPA(m, gi, pa, 0, n); err != nil {
+	if err := a.cutPALocked(m, gi, pa, 0, n); err != nil {
 		return Result{}, true, err
 	}
 	if pa.length == 0 {
-		lg.forget(pa)
+		lg.forgetLocked(pa)
 		gi.mu.lock(&a.contended, lockGroup)
-		a.unlinkPA(st, gi, pa)
+		a.unlinkPALocked(st, gi, pa)
 		gi.mu.unlock()
 	}
 	st.inc(cGroupPAHits)
 	return Result{Start: a.cluster(pa.group, start), Len: n}, true, nil
 }
 
-// borrow serves a file that has outgrown the locality group from the preallocation that its last piece came from, if that goes on right behind it: so
-// a file that is written piece by piece stays in one place. ac.lg is nil.
+// borrow serves a file that has outgrown the locality group from the preallocation that its last
+// piece came from, if that goes on right behind it: so a file that is written piece by piece stays
+// in one place. ac.lg is nil.
 func (ac *AllocationContext) borrow() bool {
 	if ac.GoalEx.Logical != ac.OrigEx.Logical {
 		return false
@@ -77,7 +82,7 @@ func (ac *AllocationContext) borrow() bool {
 		if !lg.mu.tryLock() {
 			continue
 		}
-		done := ac.borrowFrom(lg)
+		done := ac.borrowFromLocked(lg)
 		lg.mu.unlock()
 		if done {
 			return true
@@ -86,19 +91,19 @@ func (ac *AllocationContext) borrow() bool {
 	return false
 }
 
-// borrowFrom takes the front of the preallocation that starts at the goal. lg.mu is held.
-func (ac *AllocationContext) borrowFrom(lg *LocalityGroup) bool {
+// borrowFromLocked takes the front of the preallocation that starts at the goal. lg.mu is held.
+func (ac *AllocationContext) borrowFromLocked(lg *LocalityGroup) bool {
 	a, goal := ac.a, ac.GoalEx
 	for _, pa := range lg.pas {
 		if pa.group != goal.Group || pa.start != goal.Start || a.groups[pa.group].is(groupCorrupt) {
 			continue
 		}
-		ac.borrowPA(&a.groups[pa.group], pa, min(goal.Len, pa.length))
+		ac.borrowPALocked(&a.groups[pa.group], pa, min(goal.Len, pa.length))
 		if pa.length == 0 {
-			lg.forget(pa)
+			lg.forgetLocked(pa)
 			gi := &a.groups[pa.group]
 			gi.mu.lock(&a.contended, lockGroup)
-			a.unlinkPA(ac.st, gi, pa)
+			a.unlinkPALocked(ac.st, gi, pa)
 			gi.mu.unlock()
 		}
 		return ac.done
@@ -106,8 +111,9 @@ func (ac *AllocationContext) borrowFrom(lg *LocalityGroup) bool {
 	return false
 }
 
-// borrowPA uses the first n clusters of pa: what the request wants at once, the rest as preallocation of the inode. The buddy does not change.
-func (ac *AllocationContext) borrowPA(gi *GroupInfo, pa *PreallocSpace, n uint32) {
+// borrowPALocked uses the first n clusters of pa: what the request wants at once, the rest as
+// preallocation of the inode. The buddy does not change.
+func (ac *AllocationContext) borrowPALocked(gi *GroupInfo, pa *PreallocSpace, n uint32) {
 	a := ac.a
 	ex := FreeExtent{Logical: ac.OrigEx.Logical, Group: gi.num, Start: pa.start, Len: n}
 	got := ex
@@ -121,21 +127,22 @@ func (ac *AllocationContext) borrowPA(gi *GroupInfo, pa *PreallocSpace, n uint32
 	}
 	pa.start += GrpCluster(n)
 	pa.length -= n
-	ac.keepRest(gi, ex, got, 0)
+	ac.keepRestLocked(gi, ex, got, 0)
 	ac.BestEx, ac.FoundEx, ac.done = ex, got, true
 	ac.st.inc(cGoalHits)
 }
 
-// newGroupPA makes a preallocation of clusters that useLocked just took. lg.mu, gi.mu and gi.disk are held.
-func (a *Allocator) newGroupPA(st *stripe, gi *GroupInfo, lg *LocalityGroup, start GrpCluster, n uint32) {
+// newGroupPALocked makes a preallocation of clusters that useLocked just took. lg.mu, gi.mu and
+// gi.disk are held.
+func (a *Allocator) newGroupPALocked(st *stripe, gi *GroupInfo, lg *LocalityGroup, start GrpCluster, n uint32) {
 	pa := &PreallocSpace{group: gi.num, start: start, length: n, lg: lg.self}
 	lg.pas = append(lg.pas, pa)
-	a.linkPA(st, gi, pa)
+	a.linkPALocked(st, gi, pa)
 	st.add(cPreallocated, uint64(n))
 }
 
-// trimGroupPAs discards the smallest preallocations above the bound. lg.mu is held.
-func (a *Allocator) trimGroupPAs(lg *LocalityGroup) {
+// trimGroupPAsLocked discards the smallest preallocations above the bound. lg.mu is held.
+func (a *Allocator) trimGroupPAsLocked(lg *LocalityGroup) {
 	for len(lg.pas) > maxGroupPAs {
 		least := lg.pas[0]
 		for _, pa := range lg.pas {
@@ -143,19 +150,19 @@ func (a *Allocator) trimGroupPAs(lg *LocalityGroup) {
 				least = pa
 			}
 		}
-		a.discardGroupPA(least)
+		a.discardGroupPALocked(least)
 	}
 }
 
-// discardGroupPA discards pa unless it is gone already. pa.lg.mu is held.
-func (a *Allocator) discardGroupPA(pa *PreallocSpace) uint64 {
-	if !pa.lg.forget(pa) {
+// discardGroupPALocked discards pa unless it is gone already. pa.lg.mu is held.
+func (a *Allocator) discardGroupPALocked(pa *PreallocSpace) uint64 {
+	if !pa.lg.forgetLocked(pa) {
 		return 0
 	}
-	return a.releasePA(pa)
+	return a.releasePALocked(pa)
 }
 
-func (lg *LocalityGroup) forget(pa *PreallocSpace) bool {
+func (lg *LocalityGroup) forgetLocked(pa *PreallocSpace) bool {
 	for i, p := range lg.pas {
 		if p == pa {
 			last := len(lg.pas) - 1

@@ -21,8 +21,8 @@ const (
 
 var lockClassNames = [numLockClasses]string{"inode", "locality_group", "group", "disk", "freed_list", "order_list", "buddy_cache"}
 
-// contention counts, per class, how often a lock was found taken. It is written only when a goroutine has to wait anyway, so it costs the
-// uncontended path nothing.
+// contention counts, per class, how often a lock was found taken. It is written only when a
+// goroutine has to wait anyway, so it costs the uncontended path nothing.
 type contention [numLockClasses]atomic.Uint64
 
 // mutex is a sync.Mutex that counts when it has to wait.

@@ -18,7 +18,8 @@ var (
 	modelSeed   = flag.Uint64("seed", 0, "seed of the model test, 0 for a new one")
 )
 
-// modelGeometries are small file systems, so that they are full most of the time; the last groups are short.
+// modelGeometries are small file systems, so that they are full most of the time; the last groups
+// are short.
 var modelGeometries = map[string]mballoc.Geometry{
 	"1k":       {Groups: 5, ClustersPerGroup: 8192, Clusters: 5*8192 - 1000, BlockSizeBits: 10, FlexSize: 16, CPUs: 2},
 	"4k":       {Groups: 3, ClustersPerGroup: 32768, Clusters: 2*32768 + 8, BlockSizeBits: 12, FlexSize: 0, CPUs: 3},
@@ -198,7 +199,8 @@ func (m *model) write() string {
 	return what
 }
 
-// checkPreallocation fails the test when the logical ranges of a file's preallocations overlap each other or what is mapped.
+// checkPreallocation fails the test when the logical ranges of a file's preallocations overlap each
+// other or what is mapped.
 func (m *model) checkPreallocation(f *modelFile) {
 	ranges := f.state.Ranges()
 	for i, r := range ranges {
@@ -226,7 +228,8 @@ func (m *model) flags(f *modelFile) mballoc.Flags {
 	return flags
 }
 
-// took enters an allocation into the model; the model fails the test when the clusters were not free.
+// took enters an allocation into the model; the model fails the test when the clusters were not
+// free.
 func (m *model) took(req *mballoc.Request, res mballoc.Result, err error) bool {
 	asked, goalOnly := req.Len, req.Flags&mballoc.GoalOnly != 0
 	if err != nil {
@@ -398,7 +401,8 @@ func (m *model) trim() string {
 	return "trim"
 }
 
-// compare compares everything there is: the on-disk bitmaps, the counts, and the equation for every loaded group.
+// compare compares everything there is: the on-disk bitmaps, the counts, and the equation for every
+// loaded group.
 func (m *model) compare() error {
 	for g := range m.geo.Groups {
 		if !m.d.Equal(g, m.used[g]) {

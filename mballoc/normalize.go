@@ -2,8 +2,8 @@ package mballoc
 
 import "math/bits"
 
-// Normalisation: bytes. Up to smallWindow the window is the file from its start, rounded up to a power of two of at least minWindow; larger files get
-// aligned windows of growing size.
+// Normalisation: bytes. Up to smallWindow the window is the file from its start, rounded up to a
+// power of two of at least minWindow; larger files get aligned windows of growing size.
 const (
 	minWindow   = 16 << 10
 	smallWindow = 1 << 20
@@ -38,8 +38,8 @@ func (ac *AllocationContext) normalize() {
 	ac.setWindow(windowBytes(ac.fileBytes()))
 }
 
-// setWindow makes GoalEx the logical window of that many bytes, and multiples of it, around the request, clipped to what is neither mapped nor
-// preallocated and to what fits a group.
+// setWindow makes GoalEx the logical window of that many bytes, and multiples of it, around the
+// request, clipped to what is neither mapped nor preallocated and to what fits a group.
 func (ac *AllocationContext) setWindow(bytes uint64) {
 	orig, per := ac.OrigEx, uint64(ac.a.geo.ClustersPerGroup)
 	unit := max(bytes>>ac.a.geo.clusterSizeBits(), 1)
@@ -59,7 +59,8 @@ func (ac *AllocationContext) setWindow(bytes uint64) {
 	ac.moveGoal(from)
 }
 
-// clip cuts [from, to) to the hole the request lies in. The request itself ends before the next preallocation.
+// clip cuts [from, to) to the hole the request lies in. The request itself ends before the next
+// preallocation.
 func (ac *AllocationContext) clip(from, to uint64) (uint64, uint64) {
 	r := &ac.req
 	start, end := uint64(ac.OrigEx.Logical), uint64(ac.OrigEx.Logical)+uint64(ac.OrigEx.Len)
@@ -79,7 +80,8 @@ func (ac *AllocationContext) clip(from, to uint64) (uint64, uint64) {
 	return min(from, start), max(to, start+uint64(ac.OrigEx.Len))
 }
 
-// moveGoal puts the goal where the window's start belongs: behind the extent the window follows, or before the one it leads to.
+// moveGoal puts the goal where the window's start belongs: behind the extent the window follows, or
+// before the one it leads to.
 func (ac *AllocationContext) moveGoal(from uint64) {
 	r, a := &ac.req, ac.a
 	switch {
@@ -95,8 +97,9 @@ func (ac *AllocationContext) moveGoal(from uint64) {
 	}
 }
 
-// widen makes the window of a file as large as windows get: its writer is one of several in the same place, and would otherwise leave an extent
-// behind for every doubling of the file. The window starts at the request, so that its length is a power of two and the buddy can serve it.
+// widen makes the window of a file as large as windows get: its writer is one of several in the
+// same place, and would otherwise leave an extent behind for every doubling of the file. The window
+// starts at the request, so that its length is a power of two and the buddy can serve it.
 func (ac *AllocationContext) widen() {
 	from := uint64(ac.OrigEx.Logical)
 	n := max(uint64(maxWindow>>ac.a.geo.clusterSizeBits()), uint64(ac.OrigEx.Len))

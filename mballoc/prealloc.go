@@ -1,11 +1,13 @@
 package mballoc
 
-// PreallocSpace is a run of clusters set aside for a file (inode preallocation) or for the small files of a locality group. It holds
-// exactly what is not used yet: using its front or end shrinks it, using its middle splits it. So the group's in-use clusters are its
-// on-disk bitmap, its preallocations and its freed extents, which never overlap.
+// PreallocSpace is a run of clusters set aside for a file (inode preallocation) or for the small
+// files of a locality group. It holds exactly what is not used yet: using its front or end shrinks
+// it, using its middle splits it. So the group's in-use clusters are its on-disk bitmap, its
+// preallocations and its freed extents, which never overlap.
 //
-// logical, start and length change with the owner's lock (InodeState.mu or LocalityGroup.mu) and the group's disk lock held, so either is
-// enough to read them. next, prev and linked are guarded by the group's mu; dead by the owner's lock.
+// logical, start and length change with the owner's lock (InodeState.mu or LocalityGroup.mu) and
+// the group's disk lock held, so either is enough to read them. next, prev and linked are guarded
+// by the group's mu; dead by the owner's lock.
 type PreallocSpace struct {
 	node       treeNode[PreallocSpace] // key: logical; in the owner's tree (inode preallocation only)
 	group      GroupNumber
@@ -20,18 +22,20 @@ type PreallocSpace struct {
 func (pa *PreallocSpace) logical() uint32 { return pa.node.key }
 func (pa *PreallocSpace) end() uint32     { return pa.node.key + pa.length }
 
-// InodeState is the allocator's part of an in-core inode: its preallocations by logical start. The zero value is ready.
+// InodeState is the allocator's part of an in-core inode: its preallocations by logical start. The
+// zero value is ready.
 type InodeState struct {
 	mu   mutex
 	pas  tree[PreallocSpace]
 	last *PreallocSpace // the one used last; guarded by mu
 }
 
-// maxInodePAs bounds the preallocations of one inode; a random writer that collects more gives up all it has.
+// maxInodePAs bounds the preallocations of one inode; a random writer that collects more gives up
+// all it has.
 const maxInodePAs = 512
 
-// find is the preallocation that covers logical cluster l. s.mu is held.
-func (s *InodeState) find(l uint32) *PreallocSpace {
+// findLocked is the preallocation that covers logical cluster l. s.mu is held.
+func (s *InodeState) findLocked(l uint32) *PreallocSpace {
 	if pa := s.last; pa != nil && !pa.dead && pa.logical() <= l && l < pa.end() {
 		return pa
 	}
@@ -43,16 +47,17 @@ func (s *InodeState) find(l uint32) *PreallocSpace {
 	return pa
 }
 
-// clip cuts a request of n clusters from logical cluster l, which no preallocation covers, where the next preallocation begins. s.mu is held.
-func (s *InodeState) clip(l, n uint32) uint32 {
+// clipLocked cuts a request of n clusters from logical cluster l, which no preallocation covers,
+// where the next preallocation begins. s.mu is held.
+func (s *InodeState) clipLocked(l, n uint32) uint32 {
 	if _, next := s.pas.around(l); next != nil {
 		n = min(n, next.logical()-l)
 	}
 	return n
 }
 
-// linkPA adds pa to the list of its group. gi.mu is held.
-func (a *Allocator) linkPA(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
+// linkPALocked adds pa to the list of its group. gi.mu is held.
+func (a *Allocator) linkPALocked(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
 	pa.next, pa.prev = gi.pas, nil
 	if pa.next != nil {
 		pa.next.prev = pa
@@ -62,8 +67,8 @@ func (a *Allocator) linkPA(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
 	st.inc(cPACreated)
 }
 
-// unlinkPA takes pa off the list of its group. gi.mu is held.
-func (a *Allocator) unlinkPA(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
+// unlinkPALocked takes pa off the list of its group. gi.mu is held.
+func (a *Allocator) unlinkPALocked(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
 	if pa.next != nil {
 		pa.next.prev = pa.prev
 	}
@@ -77,10 +82,11 @@ func (a *Allocator) unlinkPA(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
 	st.inc(cPAGone)
 }
 
-// useInodePA serves r from a preallocation of its inode. ok is false when none covers r.Logical. The group's lock is not taken unless the
-// preallocation ends or is split: its buddy does not change, only the on-disk bitmap, which has a lock of its own. r.State.mu is held.
-func (a *Allocator) useInodePA(m Marker, r *Request, st *stripe, n uint32) (res Result, ok bool, err error) {
-	pa := r.State.find(uint32(r.Logical))
+// useInodePALocked serves r from a preallocation of its inode. ok is false when none covers
+// r.Logical. The group's lock is not taken unless the preallocation ends or is split: its buddy
+// does not change, only the on-disk bitmap, which has a lock of its own. r.State.mu is held.
+func (a *Allocator) useInodePALocked(m Marker, r *Request, st *stripe, n uint32) (res Result, ok bool, err error) {
+	pa := r.State.findLocked(uint32(r.Logical))
 	if pa == nil {
 		return Result{}, false, nil
 	}
@@ -92,22 +98,23 @@ func (a *Allocator) useInodePA(m Marker, r *Request, st *stripe, n uint32) (res 
 	n = min(n, pa.length-off)
 	start := pa.start + GrpCluster(off)
 	if off > 0 && off+n < pa.length {
-		err = a.splitPA(m, st, gi, pa, off, n)
+		err = a.splitPALocked(m, st, gi, pa, off, n)
 	} else {
-		err = a.cutPA(m, gi, pa, off, n)
+		err = a.cutPALocked(m, gi, pa, off, n)
 	}
 	if err != nil {
 		return Result{}, true, err
 	}
 	if pa.length == 0 {
-		a.retireInodePA(st, gi, pa)
+		a.retireInodePALocked(st, gi, pa)
 	}
 	st.inc(cPAHits)
 	return Result{Start: a.cluster(pa.group, start), Len: n}, true, nil
 }
 
-// cutPA marks n clusters at off used and takes them off pa, at its front or at its end. The owner's lock is held.
-func (a *Allocator) cutPA(m Marker, gi *GroupInfo, pa *PreallocSpace, off, n uint32) error {
+// cutPALocked marks n clusters at off used and takes them off pa, at its front or at its end. The
+// owner's lock is held.
+func (a *Allocator) cutPALocked(m Marker, gi *GroupInfo, pa *PreallocSpace, off, n uint32) error {
 	gi.disk.lock(&a.contended, lockDisk)
 	err := m.MarkUsed(pa.group, pa.start+GrpCluster(off), n)
 	if err == nil {
@@ -121,8 +128,8 @@ func (a *Allocator) cutPA(m Marker, gi *GroupInfo, pa *PreallocSpace, off, n uin
 	return err
 }
 
-// splitPA uses n clusters from the middle of an inode preallocation. pa.state.mu is held.
-func (a *Allocator) splitPA(m Marker, st *stripe, gi *GroupInfo, pa *PreallocSpace, off, n uint32) error {
+// splitPALocked uses n clusters from the middle of an inode preallocation. pa.state.mu is held.
+func (a *Allocator) splitPALocked(m Marker, st *stripe, gi *GroupInfo, pa *PreallocSpace, off, n uint32) error {
 	tail := &PreallocSpace{group: pa.group, start: pa.start + GrpCluster(off+n), length: pa.length - off - n, state: pa.state}
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
@@ -130,7 +137,7 @@ func (a *Allocator) splitPA(m Marker, st *stripe, gi *GroupInfo, pa *PreallocSpa
 	err := m.MarkUsed(pa.group, pa.start+GrpCluster(off), n)
 	if err == nil {
 		pa.length = off
-		a.linkPA(st, gi, tail)
+		a.linkPALocked(st, gi, tail)
 	}
 	gi.disk.unlock()
 	if err != nil {
@@ -141,58 +148,61 @@ func (a *Allocator) splitPA(m Marker, st *stripe, gi *GroupInfo, pa *PreallocSpa
 	return nil
 }
 
-// retireInodePA forgets a preallocation that is used up. pa.state.mu is held.
-func (a *Allocator) retireInodePA(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
+// retireInodePALocked forgets a preallocation that is used up. pa.state.mu is held.
+func (a *Allocator) retireInodePALocked(st *stripe, gi *GroupInfo, pa *PreallocSpace) {
 	pa.dead = true
 	pa.state.pas.remove(&pa.node)
 	if pa.state.last == pa {
 		pa.state.last = nil
 	}
 	gi.mu.lock(&a.contended, lockGroup)
-	a.unlinkPA(st, gi, pa)
+	a.unlinkPALocked(st, gi, pa)
 	gi.mu.unlock()
 }
 
-// newInodePA makes a preallocation of clusters that useLocked just took. r.State.mu, gi.mu and gi.disk are held.
-func (a *Allocator) newInodePA(st *stripe, gi *GroupInfo, s *InodeState, logical uint32, start GrpCluster, n uint32) {
+// newInodePALocked makes a preallocation of clusters that useLocked just took. r.State.mu, gi.mu
+// and gi.disk are held.
+func (a *Allocator) newInodePALocked(st *stripe, gi *GroupInfo, s *InodeState, logical uint32, start GrpCluster, n uint32) {
 	pa := &PreallocSpace{group: gi.num, start: start, length: n, state: s}
 	s.pas.insert(&pa.node, logical, pa)
 	s.last = pa
-	a.linkPA(st, gi, pa)
+	a.linkPALocked(st, gi, pa)
 	st.add(cPreallocated, uint64(n))
 }
 
-// DiscardInode gives back all preallocation of an inode: at the last close by a writer, before a truncate or a punch. The caller makes
-// sure that no allocation for the inode runs meanwhile, or accepts that it may preallocate again.
+// DiscardInode gives back all preallocation of an inode: at the last close by a writer, before a
+// truncate or a punch. The caller makes sure that no allocation for the inode runs meanwhile, or
+// accepts that it may preallocate again.
 func (a *Allocator) DiscardInode(s *InodeState) {
 	s.mu.lock(&a.contended, lockInode)
 	defer s.mu.unlock()
 	for s.pas.root != nil {
-		a.discardInodePA(s.pas.root.item)
+		a.discardInodePALocked(s.pas.root.item)
 	}
 }
 
-// discardInodePA takes one preallocation from its inode and its group. pa.state.mu is held.
-func (a *Allocator) discardInodePA(pa *PreallocSpace) uint64 {
+// discardInodePALocked takes one preallocation from its inode and its group. pa.state.mu is held.
+func (a *Allocator) discardInodePALocked(pa *PreallocSpace) uint64 {
 	s := pa.state
 	pa.dead = true
 	s.pas.remove(&pa.node)
 	if s.last == pa {
 		s.last = nil
 	}
-	return a.releasePA(pa)
+	return a.releasePALocked(pa)
 }
 
-// releasePA returns what is left of pa to the buddy. The owner's lock is held, and the owner has forgotten pa.
-func (a *Allocator) releasePA(pa *PreallocSpace) uint64 {
+// releasePALocked returns what is left of pa to the buddy. The owner's lock is held, and the owner
+// has forgotten pa.
+func (a *Allocator) releasePALocked(pa *PreallocSpace) uint64 {
 	gi := &a.groups[pa.group]
 	st := a.stripeFor(uint32(gi.num))
 	gi.mu.lock(&a.contended, lockGroup)
-	b, err := a.load(gi) // before pa leaves the list: a buddy that is built now has it
-	a.unlinkPA(st, gi, pa)
+	b, err := a.loadLocked(gi) // before pa leaves the list: a buddy that is built now has it
+	a.unlinkPALocked(st, gi, pa)
 	if err == nil && pa.length > 0 {
 		b.markFree(uint32(pa.start), pa.length)
-		a.publish(gi)
+		a.publishLocked(gi)
 	}
 	gi.mu.unlock()
 	a.releaseSeq.Add(1)
@@ -205,7 +215,8 @@ func (a *Allocator) releasePA(pa *PreallocSpace) uint64 {
 	return uint64(pa.length)
 }
 
-// discardGroup discards every preallocation that is in the group now. No lock of the allocator is held.
+// discardGroup discards every preallocation that is in the group now. No lock of the allocator is
+// held.
 func (a *Allocator) discardGroup(gi *GroupInfo) uint64 {
 	var total uint64
 	for tries := gi.npas.Load(); tries > 0; tries-- {
@@ -228,17 +239,18 @@ func (a *Allocator) discardPA(pa *PreallocSpace) uint64 {
 	if lg := pa.lg; lg != nil {
 		lg.mu.lock(&a.contended, lockLocality)
 		defer lg.mu.unlock()
-		return a.discardGroupPA(pa)
+		return a.discardGroupPALocked(pa)
 	}
 	pa.state.mu.lock(&a.contended, lockInode)
 	defer pa.state.mu.unlock()
 	if pa.dead {
 		return 0
 	}
-	return a.discardInodePA(pa)
+	return a.discardInodePALocked(pa)
 }
 
-// DiscardAll gives back all preallocation of the file system and returns how many clusters that were. No lock of the allocator may be held.
+// DiscardAll gives back all preallocation of the file system and returns how many clusters that
+// were. No lock of the allocator may be held.
 func (a *Allocator) DiscardAll() uint64 {
 	var total uint64
 	if a.sum(cPACreated) == a.sum(cPAGone) {

@@ -1,7 +1,8 @@
 package mballoc
 
-// prefetchFrom reads ahead of the search: the bitmaps of mb_prefetch groups from g on, at most mb_prefetch_limit for one allocation, as
-// long as the search is for good groups; without a limit when anything will do.
+// prefetchFrom reads ahead of the search: the bitmaps of mb_prefetch groups from g on, at most
+// mb_prefetch_limit for one allocation, as long as the search is for good groups; without a limit
+// when anything will do.
 func (ac *AllocationContext) prefetchFrom(g GroupNumber) {
 	a := ac.a
 	n := a.knobs.get(mbPrefetch)
@@ -15,9 +16,11 @@ func (ac *AllocationContext) prefetchFrom(g GroupNumber) {
 	ac.prefetchAt = a.prefetch(ac.st, g, n)
 }
 
-// prefetch starts reading the bitmaps of up to n groups from g on that are worth it, each group once in the allocator's life, and returns the group
-// after them. The "read started" bit is tested with a plain load first (S4): once set it stays, and an atomic on it would take the cache line
-// away from everybody who looks for a group. It is set before the group is judged, so that a group not worth reading is not looked at again.
+// prefetch starts reading the bitmaps of up to n groups from g on that are worth it, each group
+// once in the allocator's life, and returns the group after them. The "read started" bit is tested
+// with a plain load first (S4): once set it stays, and an atomic on it would take the cache line
+// away from everybody who looks for a group. It is set before the group is judged, so that a group
+// not worth reading is not looked at again.
 func (a *Allocator) prefetch(st *stripe, g GroupNumber, n int) GroupNumber {
 	end := GroupNumber(min(uint64(g)+uint64(n), uint64(a.geo.Groups)))
 	run := g
@@ -43,7 +46,8 @@ func (a *Allocator) startRead(st *stripe, from, to GroupNumber) {
 	}
 }
 
-// PrefetchAll passes over all groups once as a search would, mb_prefetch at a time, and reports how many it gave to GroupReader.Prefetch.
+// PrefetchAll passes over all groups once as a search would, mb_prefetch at a time, and reports how
+// many it gave to GroupReader.Prefetch.
 func (a *Allocator) PrefetchAll() uint64 {
 	st := a.stripeFor(0)
 	before := st.n[cPrefetched].Load()

@@ -9,7 +9,7 @@ func (ac *AllocationContext) findByGoal() bool {
 	}
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
-	b, err := a.load(gi)
+	b, err := a.loadLocked(gi)
 	pos := uint32(goal.Start)
 	if err != nil || pos >= b.n || b.isUsed(pos) {
 		return false
@@ -26,42 +26,43 @@ func (ac *AllocationContext) findByGoal() bool {
 	return ac.stop()
 }
 
-// scanGroup searches one group for the current criterion and takes what is good enough. gi.mu is held.
-func (ac *AllocationContext) scanGroup(gi *GroupInfo, b *Buddy) {
+// scanGroupLocked searches one group for the current criterion and takes what is good enough. gi.mu
+// is held.
+func (ac *AllocationContext) scanGroupLocked(gi *GroupInfo, b *Buddy) {
 	stripe := ac.a.geo.Stripe
 	switch {
 	case ac.cr == CrPower2Aligned:
-		ac.scanPower2(gi, b)
+		ac.scanPower2Locked(gi, b)
 	case stripe > 1 && ac.cr < CrAnyFree && ac.GoalEx.Len%stripe == 0:
-		ac.scanAligned(gi, b, stripe)
+		ac.scanAlignedLocked(gi, b, stripe)
 	case ac.cr >= CrGoalLenSlow && b.largest() >= 0 && ac.a.knobs.get(mbOptimizeScan) != 0 && 2<<b.largest() <= int(ac.GoalEx.Len):
-		ac.scanLargest(gi, b)
+		ac.scanLargestLocked(gi, b)
 	default:
-		ac.scanExtents(gi, b)
+		ac.scanExtentsLocked(gi, b)
 	}
 }
 
-// scanLargest looks only at the run around a chunk of the largest order, where nothing can be long enough: comparing hundreds of crumbs would not
-// find more.
-func (ac *AllocationContext) scanLargest(gi *GroupInfo, b *Buddy) {
+// scanLargestLocked looks only at the run around a chunk of the largest order, where nothing can be
+// long enough: comparing hundreds of crumbs would not findLocked more.
+func (ac *AllocationContext) scanLargestLocked(gi *GroupInfo, b *Buddy) {
 	chunk, _ := b.findChunk(b.largest())
 	pos := b.runStart(chunk)
 	ac.noteExtents(1)
 	ac.measure(gi.num, pos, b.runEnd(chunk)-pos)
 	if ac.BestEx.Len >= ac.GoalEx.Len || ac.cr == CrAnyFree {
-		ac.takeBest(gi, b)
+		ac.takeBestLocked(gi, b)
 	}
 }
 
-func (ac *AllocationContext) takeBest(gi *GroupInfo, b *Buddy) {
+func (ac *AllocationContext) takeBestLocked(gi *GroupInfo, b *Buddy) {
 	best := ac.BestEx
 	best.Len = min(best.Len, ac.GoalEx.Len)
 	ac.useLocked(gi, b, best)
 }
 
-// scanPower2 takes an aligned chunk from the buddy. A stream moves it back to where the free run begins, so that large files of odd lengths
-// follow each other without a hole.
-func (ac *AllocationContext) scanPower2(gi *GroupInfo, b *Buddy) {
+// scanPower2Locked takes an aligned chunk from the buddy. A stream moves it back to where the free
+// run begins, so that large files of odd lengths follow each other without a hole.
+func (ac *AllocationContext) scanPower2Locked(gi *GroupInfo, b *Buddy) {
 	pos, ok := b.findChunk(ac.order2)
 	if !ok {
 		return
@@ -73,8 +74,9 @@ func (ac *AllocationContext) scanPower2(gi *GroupInfo, b *Buddy) {
 	ac.useLocked(gi, b, FreeExtent{Group: gi.num, Start: GrpCluster(pos), Len: ac.GoalEx.Len})
 }
 
-// scanAligned takes the first run that has the wanted length from a multiple of the stripe on.
-func (ac *AllocationContext) scanAligned(gi *GroupInfo, b *Buddy, stripe uint32) {
+// scanAlignedLocked takes the first run that has the wanted length from a multiple of the stripe
+// on.
+func (ac *AllocationContext) scanAlignedLocked(gi *GroupInfo, b *Buddy, stripe uint32) {
 	first := uint64(ac.a.cluster(gi.num, 0))
 	s := uint64(stripe)
 	pos := uint32((first+s-1)/s*s - first)
@@ -100,9 +102,10 @@ func (ac *AllocationContext) noteExtents(n int) {
 	ac.st.add(ac.cr.counter(crExtents), uint64(n))
 }
 
-// scanExtents compares the free runs of a group and takes the best when it is good enough: exact, or the smallest that suffices among
-// mb_min_to_scan or the whole group; at mb_max_to_scan whatever is best so far.
-func (ac *AllocationContext) scanExtents(gi *GroupInfo, b *Buddy) {
+// scanExtentsLocked compares the free runs of a group and takes the best when it is good enough:
+// exact, or the smallest that suffices among mb_min_to_scan or the whole group; at mb_max_to_scan
+// whatever is best so far.
+func (ac *AllocationContext) scanExtentsLocked(gi *GroupInfo, b *Buddy) {
 	fast := ac.cr < CrGoalLenSlow
 	minScan, maxScan := ac.a.knobs.get(mbMinToScan), ac.a.knobs.get(mbMaxToScan)
 	before := ac.found
@@ -129,7 +132,7 @@ func (ac *AllocationContext) scanExtents(gi *GroupInfo, b *Buddy) {
 	ac.noteExtents(n)
 	enough := ac.BestEx.Len >= ac.GoalEx.Len || ac.found > maxScan || ac.cr == CrAnyFree
 	if ac.BestEx.Len > 0 && ac.BestEx.Group == gi.num && enough {
-		ac.takeBest(gi, b)
+		ac.takeBestLocked(gi, b)
 	}
 }
 
@@ -155,7 +158,7 @@ func (ac *AllocationContext) tryBest() {
 	gi := &a.groups[best.Group]
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
-	b, err := a.load(gi)
+	b, err := a.loadLocked(gi)
 	pos := uint32(best.Start)
 	if err != nil || b.isUsed(pos) {
 		ac.st.inc(cLost)

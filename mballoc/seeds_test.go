@@ -13,7 +13,8 @@ import (
 
 // The statements S1 to S4 of the founding documents, by counts.
 
-// S1: a freed extent that touches one of its transaction takes no list lock; one that closes a gap, or touches none, takes one.
+// S1: a freed extent that touches one of its transaction takes no list lock; one that closes a gap,
+// or touches none, takes one.
 func TestFreedExtentsTakeAtMostOneListLock(t *testing.T) {
 	const file, piece = 256, 2 // fallocate2: 1 MiB by 8 KiB
 	orders := map[string]func([]int){
@@ -89,7 +90,8 @@ func TestFreedExtentsOfTwoTransactions(t *testing.T) {
 	}
 }
 
-// fullBut makes a file system of n groups whose only free clusters are the last group and what crumbs says.
+// fullBut makes a file system of n groups whose only free clusters are the last group and what
+// crumbs says.
 func fullBut(n int, crumbs bool) func(*simdisk.Disk) {
 	return func(d *simdisk.Disk) {
 		for g := range n - 1 {
@@ -101,7 +103,8 @@ func fullBut(n int, crumbs bool) func(*simdisk.Disk) {
 	}
 }
 
-// considered runs 100 allocations for files with goals all over, which no stream goal helps, and returns the groups considered for each.
+// considered runs 100 allocations for files with goals all over, which no stream goal helps, and
+// returns the groups considered for each.
 func considered(t *testing.T, n int, optimize string, crumbs bool) float64 {
 	r := newRig(t, geo4k(n), mballoc.Options{}, fullBut(n, crumbs))
 	if err := r.a.Set("mb_optimize_scan", optimize); err != nil {
@@ -121,7 +124,8 @@ func considered(t *testing.T, n int, optimize string, crumbs bool) float64 {
 	return float64(sum) / allocs
 }
 
-// S2: with the lists, the groups considered for an allocation do not grow with the file system; without them they do.
+// S2: with the lists, the groups considered for an allocation do not grow with the file system;
+// without them they do.
 func TestGroupsConsideredDoNotGrow(t *testing.T) {
 	for _, crumbs := range []bool{false, true} {
 		small, large := considered(t, 64, "1", crumbs), considered(t, 131072/slow, "1", crumbs)
@@ -155,7 +159,8 @@ func TestGoalGroupFirst(t *testing.T) {
 	}
 }
 
-// S2.2: a group moves between lists only when its order changes: 32,768 allocations of one cluster pass through at most all orders.
+// S2.2: a group moves between lists only when its order changes: 32,768 allocations of one cluster
+// pass through at most all orders.
 func TestListMovesOnlyOnChange(t *testing.T) {
 	r := newRig(t, geo4k(1), mballoc.Options{}, nil)
 	for range 32768 {
@@ -178,8 +183,8 @@ func touched(files []*file) int {
 	return len(groups)
 }
 
-// S2.4: files of 100 KB, and smaller ones, are packed together, whether they are open or closed when their clusters are allocated, and wherever their
-// directories' goals are.
+// S2.4: files of 100 KB, and smaller ones, are packed together, whether they are open or closed
+// when their clusters are allocated, and wherever their directories' goals are.
 func TestSmallFilesArePacked(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -349,8 +354,8 @@ func TestAllocatingAndFreeingShareNoLock(t *testing.T) {
 	}
 }
 
-// S4: the first pass over all groups sets every group's bit; later passes execute no atomic read-modify-write, also for groups that were never read
-// because they are full.
+// S4: the first pass over all groups sets every group's bit; later passes execute no atomic
+// read-modify-write, also for groups that were never read because they are full.
 func TestPrefetchPassesExecuteNoAtomics(t *testing.T) {
 	const n = 1000
 	r := newRig(t, geo4k(n), mballoc.Options{}, fullBut(n/2, false))
@@ -396,7 +401,8 @@ func TestSearchesExecuteNoAtomicsOnceSeen(t *testing.T) {
 	}
 }
 
-// ENOSPC: 8 writers fill a 100 MB group with pieces of 8 KiB; nearly everything holds data when the last one stops.
+// ENOSPC: 8 writers fill a 100 MB group with pieces of 8 KiB; nearly everything holds data when the
+// last one stops.
 func TestFillToTheBrim(t *testing.T) {
 	geo := mballoc.Geometry{Groups: 1, ClustersPerGroup: 32768, Clusters: 25600, BlockSizeBits: 12, CPUs: 2}
 	for _, workers := range []int{1, 8} {
@@ -441,7 +447,8 @@ func TestFillToTheBrim(t *testing.T) {
 	}
 }
 
-// Fragmented free space: every second 64 KiB file of a full 4 GiB image is gone; 20 MB in requests of 2 MB take bounded work.
+// Fragmented free space: every second 64 KiB file of a full 4 GiB image is gone; 20 MB in requests
+// of 2 MB take bounded work.
 func TestFragmentedSpaceTakesBoundedWork(t *testing.T) {
 	for _, optimize := range []string{"1", "0"} {
 		r := newRig(t, geo4k(32), mballoc.Options{}, func(d *simdisk.Disk) {

@@ -5,9 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// space accounts for free clusters of the file system: those free on disk, whether preallocated, freed and not committed, or neither.
-// The sum lives in the stripes; each folds its share into folded when that passes batch, so folded is off by at most
-// batch * stripes, and an allocation that stays further than twice that from the reserves needs no exact sum.
+// space accounts for free clusters of the file system: those free on disk, whether preallocated,
+// freed and not committed, or neither. The sum lives in the stripes; each folds its share into
+// folded when that passes batch, so folded is off by at most batch * stripes, and an allocation
+// that stays further than twice that from the reserves needs no exact sum.
 type space struct {
 	folded   atomic.Int64
 	batch    int64
@@ -70,7 +71,8 @@ func (sp *space) keep(f Flags) int64 {
 	}
 }
 
-// claim takes up to n clusters off the free count and returns how many; 0 means that only reserves are left.
+// claim takes up to n clusters off the free count and returns how many; 0 means that only reserves
+// are left.
 func (a *Allocator) claim(st *stripe, n uint32, f Flags) uint32 {
 	sp := &a.space
 	keep := sp.keep(f)

@@ -8,8 +8,8 @@ type CriterionStats struct {
 	UselessLoops     uint64 // searches it could not serve
 }
 
-// Stats are the allocator's figures since it was made, summed over all stripes. They are read one by one while work goes on, so they need
-// not be of one moment.
+// Stats are the allocator's figures since it was made, summed over all stripes. They are read one
+// by one while work goes on, so they need not be of one moment.
 type Stats struct {
 	Reqs, Success   uint64 // requests, and those served
 	Allocated       uint64 // clusters handed out
@@ -85,7 +85,8 @@ type GroupStat struct {
 	Corrupt   bool
 }
 
-// GroupStat looks at one group, building a buddy for the purpose if none is loaded (that does I/O and leaves the order lists as they are).
+// GroupStat looks at one group, building a buddy for the purpose if none is loaded (that does I/O
+// and leaves the order lists as they are).
 func (a *Allocator) GroupStat(g GroupNumber) (GroupStat, error) {
 	s := GroupStat{Group: g, Counters: make([]uint32, a.orders)}
 	if g >= a.geo.Groups {
@@ -101,7 +102,7 @@ func (a *Allocator) GroupStat(g GroupNumber) (GroupStat, error) {
 	if b == nil {
 		b = a.cache.take()
 		defer a.cache.giveBack(b)
-		if err := a.build(gi, b); err != nil {
+		if err := a.buildLocked(gi, b); err != nil {
 			return s, err
 		}
 	}

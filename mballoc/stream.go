@@ -2,9 +2,11 @@ package mballoc
 
 import "sync/atomic"
 
-// streamGoal remembers, for the files that hash to it, the group in which a stream allocation last succeeded (S3): large files pack
-// together, and a long file system is not scanned from its start for each. It is a hint, so an atomic is enough, and only the group is kept. There are
-// several, so that writers do not all fight for one group; they are not per inode, which would undo the packing.
+// streamGoal remembers, for the files that hash to it, the group in which a stream allocation last
+// succeeded (S3): large files pack together, and a long file system is not scanned from its start
+// for each. It is a hint, so an atomic is enough, and only the group is kept. There are several, so
+// that writers do not all fight for one group; they are not per inode, which would undo the
+// packing.
 type streamGoal struct {
 	group atomic.Uint32 // group + 1, 0 for none
 	_     [60]byte

@@ -28,8 +28,9 @@ func (o *owners) take(e mballoc.Result, ino uint32) {
 	}
 }
 
-// TestStress runs 16 goroutines that allocate, free, commit, discard, trim, tune and look, on a file system that is mostly full and has fewer buddies in
-// memory than groups. A freed cluster may not turn up again before its commit.
+// TestStress runs 16 goroutines that allocate, free, commit, discard, trim, tune and look, on a
+// file system that is mostly full and has fewer buddies in memory than groups. A freed cluster may
+// not turn up again before its commit.
 func TestStress(t *testing.T) {
 	geo := mballoc.Geometry{Groups: 12, ClustersPerGroup: 8192, Clusters: 12*8192 - 500, BlockSizeBits: 10, FlexSize: 4, CPUs: 4}
 	r := newRig(t, geo, mballoc.Options{BuddyBytes: 1, RootClusters: 100, ReservedClusters: 20}, nil)
@@ -87,7 +88,8 @@ func TestStress(t *testing.T) {
 
 const pendingOwner = 1 << 31
 
-// commitReleasing commits; the owners' table learns from the discards that the clusters are free now.
+// commitReleasing commits; the owners' table learns from the discards that the clusters are free
+// now.
 func (r *rig) commitReleasing(own *owners) {
 	r.j.Commit(func(start mballoc.Cluster, n uint32) {
 		for c := start; c < start+mballoc.Cluster(n); c++ {
@@ -106,7 +108,8 @@ func (r *rig) views() {
 	}
 }
 
-// churn grows files of its own, until they are as large as they are to be or the file system is full, and frees them.
+// churn grows files of its own, until they are as large as they are to be or the file system is
+// full, and frees them.
 func (r *rig) churn(own *owners, w uint32, rounds int) {
 	rng := rand.New(rand.NewPCG(uint64(w), 7))
 	f := file{ino: 1000 + w, writer: w}

@@ -2,9 +2,11 @@ package mballoc
 
 import "fmt"
 
-// Trim calls discard for the free runs of at least minLen clusters in [from, from+n), and returns how many clusters that were (FITRIM). Clusters
-// are held while they are being discarded, like preallocation, so nobody can allocate them. A group that was trimmed as a whole, and into which
-// nothing has been freed since, is skipped as long as minLen is no smaller than the last time. discard runs without a lock held; its error ends the trim.
+// Trim calls discard for the free runs of at least minLen clusters in [from, from+n), and returns
+// how many clusters that were (FITRIM). Clusters are held while they are being discarded, like
+// preallocation, so nobody can allocate them. A group that was trimmed as a whole, and into which
+// nothing has been freed since, is skipped as long as minLen is no smaller than the last time.
+// discard runs without a lock held; its error ends the trim.
 func (a *Allocator) Trim(from Cluster, n, minLen uint64, discard func(start Cluster, n uint32) error) (uint64, error) {
 	if uint64(from) >= a.geo.Clusters {
 		return 0, fmt.Errorf("mballoc: trim from cluster %d outside the file system's %d", from, a.geo.Clusters)
@@ -48,7 +50,7 @@ func (a *Allocator) trimGroup(gi *GroupInfo, pos, end uint32, minLen uint64, dis
 			total += uint64(pa.length)
 		}
 		a.stripeFor(uint32(gi.num)).inc(cDiscardCalls)
-		a.releasePA(pa)
+		a.releasePALocked(pa)
 	}
 	if err != nil {
 		gi.state.And(^uint32(groupTrimmed))
@@ -56,11 +58,12 @@ func (a *Allocator) trimGroup(gi *GroupInfo, pos, end uint32, minLen uint64, dis
 	return total, err
 }
 
-// holdRun takes the next free run of at least minLen clusters out of the buddy, and tells where to look after it.
+// holdRun takes the next free run of at least minLen clusters out of the buddy, and tells where to
+// look after it.
 func (a *Allocator) holdRun(gi *GroupInfo, pos, end uint32, minLen uint64) (*PreallocSpace, uint32) {
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
-	b, err := a.load(gi)
+	b, err := a.loadLocked(gi)
 	if err != nil {
 		return nil, end
 	}
@@ -72,8 +75,8 @@ func (a *Allocator) holdRun(gi *GroupInfo, pos, end uint32, minLen uint64) (*Pre
 		}
 		pa := &PreallocSpace{group: gi.num, start: GrpCluster(pos), length: stop - pos}
 		b.markUsed(pos, stop-pos)
-		a.linkPA(a.stripeFor(uint32(gi.num)), gi, pa)
-		a.publish(gi)
+		a.linkPALocked(a.stripeFor(uint32(gi.num)), gi, pa)
+		a.publishLocked(gi)
 		return pa, stop
 	}
 	return nil, end

@@ -9,7 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// Tunables are ext4's mb_* knobs under their own names. Units: mb_stream_req and mb_group_prealloc as in sysfs (blocks and clusters).
+// Tunables are ext4's mb_* knobs under their own names. Units: mb_stream_req and mb_group_prealloc
+// as in sysfs (blocks and clusters).
 type Tunables struct {
 	MbStats                 int // mb_stats: 1 makes the mb_stats view show its figures
 	MbMaxToScan             int // mb_max_to_scan: extents looked at before the best so far is taken
@@ -24,8 +25,9 @@ type Tunables struct {
 	MbOptimizeScan          int // mb_optimize_scan: 1 finds groups through the order lists, 0 scans
 }
 
-// Sizes from which ext4 derives mb_prefetch: 8 reads in flight of one flex group each, a read of at most BLK_MAX_SEGMENT_SIZE
-// (65536 sectors of 512 bytes), 32 groups without flex_bg; the limit is 4 of those; neither is more than there are groups.
+// Sizes from which ext4 derives mb_prefetch: 8 reads in flight of one flex group each, a read of at
+// most BLK_MAX_SEGMENT_SIZE (65536 sectors of 512 bytes), 32 groups without flex_bg; the limit is 4
+// of those; neither is more than there are groups.
 const (
 	prefetchInFlight     = 8
 	prefetchNoFlex       = 32
@@ -81,7 +83,8 @@ func (t *Tunables) fields() [numTunables]*int {
 		&t.MbMaxLinearGroups, &t.MbBestAvailMaxTrimOrder, &t.MbPrefetch, &t.MbPrefetchLimit, &t.MbOptimizeScan}
 }
 
-// knobs are the tunables while the allocator runs: each is read and written atomically, and a new value holds from the next allocation on.
+// knobs are the tunables while the allocator runs: each is read and written atomically, and a new
+// value holds from the next allocation on.
 type knobs [numTunables]atomic.Int64
 
 func (k *knobs) get(t tunable) int { return int(k[t].Load()) }

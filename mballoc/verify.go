@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Check proves for every group that is in memory: in-core buddy = on-disk bitmap + preallocated + freed but not committed, chunks and counts are
-// what the bitmap implies, and the lists have the group where they should. It reads every loaded group's bitmap; for tests and debugging.
+// Check proves for every group that is in memory: in-core buddy = on-disk bitmap + preallocated +
+// freed but not committed, chunks and counts are what the bitmap implies, and the lists have the
+// group where they should. It reads every loaded group's bitmap; for tests and debugging.
 func (a *Allocator) Check() error {
 	for i := range a.groups {
 		if err := a.checkGroup(&a.groups[i]); err != nil {
@@ -25,7 +26,7 @@ func (a *Allocator) checkGroup(gi *GroupInfo) error {
 	}
 	if gi.buddy != nil {
 		want := newBuddy(a.geo.ClustersPerGroup, a.orders)
-		if err := a.build(gi, want); err != nil {
+		if err := a.buildLocked(gi, want); err != nil {
 			return fmt.Errorf("invariants: %w", err)
 		}
 		if err := gi.buddy.equal(want); err != nil {
@@ -36,11 +37,12 @@ func (a *Allocator) checkGroup(gi *GroupInfo) error {
 			return fmt.Errorf("invariants: group %d: published figures are stale", gi.num)
 		}
 	}
-	return a.checkLists(gi)
+	return a.checkListsLocked(gi)
 }
 
-// checkLists checks that the group is in the lists of its orders and in no other. gi.mu is held.
-func (a *Allocator) checkLists(gi *GroupInfo) error {
+// checkListsLocked checks that the group is in the lists of its orders and in no other. gi.mu is
+// held.
+func (a *Allocator) checkListsLocked(gi *GroupInfo) error {
 	for o := range a.orders {
 		if in := a.largestLists[o].has(gi.num); in != (int(gi.largest.Load()) == o) {
 			return fmt.Errorf("invariants: group %d: in list of largest free order %d: %v", gi.num, o, in)

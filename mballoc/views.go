@@ -6,13 +6,15 @@ import (
 	"io"
 )
 
-// The views say what /proc/fs/ext4/DEV/mb_groups, mb_stats and mb_structs_summary say under a Linux 6.18 kernel, in its words and layout.
+// The views say what /proc/fs/ext4/DEV/mb_groups, mb_stats and mb_structs_summary say under a Linux
+// 6.18 kernel, in its words and layout.
 
-// viewOrders is the least number of columns of mb_groups: the kernel prints those of 4 KiB blocks for smaller ones, too.
+// viewOrders is the least number of columns of mb_groups: the kernel prints those of 4 KiB blocks
+// for smaller ones, too.
 const viewOrders = 14
 
-// WriteMBGroups prints mb_groups: a line a group. It builds buddies that are not loaded one after the other, so it reads every bitmap of a
-// file system that is not cached.
+// WriteMBGroups prints mb_groups: a line a group. It builds buddies that are not loaded one after
+// the other, so it reads every bitmap of a file system that is not cached.
 func (a *Allocator) WriteMBGroups(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "#group: free  frags first [")

@@ -10,7 +10,8 @@ import (
 	"extfused/mballoc/simdisk"
 )
 
-// kernelGroups is what a Linux 6.18 kernel shows for a fresh 1 GiB image of mke2fs 1.47 (only the lines of groups whose use is easily told).
+// kernelGroups is what a Linux 6.18 kernel shows for a fresh 1 GiB image of mke2fs 1.47 (only the
+// lines of groups whose use is easily told).
 const kernelGroups = `#group: free  frags first [ 2^0   2^1   2^2   2^3   2^4   2^5   2^6   2^7   2^8   2^9   2^10  2^11  2^12  2^13  ]
 #0    : 28521 1     4247  [ 1     0     0     1     0     1     1     0     1     1     1     1     0     3     ]
 #1    : 32639 1     129   [ 1     1     1     1     1     1     1     0     1     1     1     1     1     3     ]
@@ -108,7 +109,8 @@ func TestMBStatsInTheKernelsWords(t *testing.T) {
 	}
 }
 
-// The summary is safe on a file system that nobody has used yet, and counts groups by order afterwards.
+// The summary is safe on a file system that nobody has used yet, and counts groups by order
+// afterwards.
 func TestStructsSummary(t *testing.T) {
 	r := newRig(t, geo4k(48), mballoc.Options{}, func(d *simdisk.Disk) { d.Fill(7) })
 	var out bytes.Buffer

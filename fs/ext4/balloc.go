@@ -331,11 +331,11 @@ func (fs *FS) freeBlocks(h *handle, i *Inode, blk ondisk.FsBlock, n uint32, meta
 	for n > 0 {
 		inGroup := uint64(fs.clustersPerGroup) - uint64(c)%uint64(fs.clustersPerGroup)
 		k := uint32(min(uint64(n), inGroup))
+		if flags == mballoc.FreeNow {
+			fs.discardFreed(c, k) // before: once free, they may get new content at any moment
+		}
 		if err := fs.alloc.Free(h, c, k, flags); err != nil {
 			return fs.allocError(err)
-		}
-		if flags == mballoc.FreeNow {
-			fs.discardFreed(c, k)
 		}
 		c, n = c+mballoc.Cluster(k), n-k
 	}

@@ -1,5 +1,6 @@
-// Package allocbench measures the allocator in this process, without a mount, on a simulated geometry. The workloads are those of the founding
-// documents and of ordinary use; the "before" variants of `extfused bench seeds` live here and nowhere else.
+// Package allocbench measures the allocator in this process, without a mount, on a simulated
+// geometry. The workloads are those of the founding documents and of ordinary use; the "before"
+// variants of `extfused bench seeds` live here and nowhere else.
 package allocbench
 
 import (
@@ -41,7 +42,8 @@ func (configError) Is(target error) bool { return target == ErrConfig }
 
 func configErrorf(format string, args ...any) error { return configError{fmt.Errorf(format, args...)} }
 
-// DefaultCommitInterval is far below a real journal's: in this process gigabytes are freed in milliseconds.
+// DefaultCommitInterval is far below a real journal's: in this process gigabytes are freed in
+// milliseconds.
 const DefaultCommitInterval = 10 * time.Millisecond
 
 // flexSize is the groups per flex group that mke2fs chooses.

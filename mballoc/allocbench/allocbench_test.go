@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Every workload does something, ends in time, and leaves the allocator in order (run checks the equation at its end).
+// Every workload does something, ends in time, and leaves the allocator in order (run checks the
+// equation at its end).
 func TestWorkloads(t *testing.T) {
 	for _, name := range Workloads() {
 		for _, blockSize := range []int{1024, 4096, 65536} {

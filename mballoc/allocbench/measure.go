@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// turns is how often the variants of a timed row are measured, in turn, so that what else the machine does hits all alike; the median counts.
+// turns is how often the variants of a timed row are measured, in turn, so that what else the
+// machine does hits all alike; the median counts.
 const turns = 5
 
-// medians measures each variant turns times, a turn of each after the other, for the duration altogether, and returns their median rates.
+// medians measures each variant turns times, a turn of each after the other, for the duration
+// altogether, and returns their median rates.
 func medians(duration time.Duration, variants ...func(d time.Duration) (float64, error)) ([]float64, error) {
 	rates := make([][]float64, len(variants))
 	for range turns {
@@ -35,7 +37,8 @@ type opRate struct {
 	rate  float64
 }
 
-// measure runs fn in workers goroutines until it returns or the time is over, and adds up what it counted.
+// measure runs fn in workers goroutines until it returns or the time is over, and adds up what it
+// counted.
 func measure(workers int, duration time.Duration, fn func(w int, stop *atomic.Bool) (uint64, error)) (opRate, error) {
 	var stop atomic.Bool
 	var wg sync.WaitGroup

@@ -11,8 +11,9 @@ import (
 	"extfused/mballoc/simdisk"
 )
 
-// insertThenMerge is S1's "before": every freed extent is inserted in its group's tree and in the transaction's list first, and then absorbs
-// neighbours of its transaction that it touches. Each step on the list takes the one lock of the file system.
+// insertThenMerge is S1's "before": every freed extent is inserted in its group's tree and in the
+// transaction's list first, and then absorbs neighbours of its transaction that it touches. Each
+// step on the list takes the one lock of the file system.
 type insertThenMerge struct {
 	mu      sync.Mutex // the lists and the pending counter
 	head    [2]*freed
@@ -90,7 +91,8 @@ func (f *insertThenMerge) unlink(e *freed) {
 	f.locks.Add(1)
 }
 
-// seed1 frees files of 1 MiB in pieces of 8 KiB, each worker in groups of its own, the costly way and the product's.
+// seed1 frees files of 1 MiB in pieces of 8 KiB, each worker in groups of its own, the costly way
+// and the product's.
 func seed1(cfg SeedsConfig) ([]Row, error) {
 	var rows []Row
 	for i, workers := range cfg.Workers {
@@ -138,7 +140,8 @@ func usedDisk(workers int) (*simdisk.Disk, mballoc.Geometry) {
 	return d, geo
 }
 
-// freePieces lets workers free everything in their groups by pieces of 8 KiB, as long as the time allows.
+// freePieces lets workers free everything in their groups by pieces of 8 KiB, as long as the time
+// allows.
 func freePieces(d *simdisk.Disk, geo mballoc.Geometry, workers int, duration time.Duration,
 	free func(tx *simdisk.Tx, g mballoc.GroupNumber, start, n uint32) error) (opRate, error) {
 	const piece = 2

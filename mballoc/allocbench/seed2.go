@@ -6,9 +6,11 @@ import (
 	"extfused/mballoc"
 )
 
-// rotating is S2's "before": mb_optimize_scan=1 as it first was. The group is chosen before the goal's group is tried; a group goes to the tail of its list
-// at every change, so that allocations cycle through all groups; and small files that are closed when their data is written have no preallocation at all.
-// It is expressed through the goal and the flags of the requests, so that the product has no such path.
+// rotating is S2's "before": mb_optimize_scan=1 as it first was. The group is chosen before the
+// goal's group is tried; a group goes to the tail of its list at every change, so that allocations
+// cycle through all groups; and small files that are closed when their data is written have no
+// preallocation at all. It is expressed through the goal and the flags of the requests, so that the
+// product has no such path.
 func rotating(b *Config) hooks {
 	next := 0
 	return hooks{allocate: func(w *worker, r *mballoc.Request) {
@@ -21,7 +23,8 @@ func rotating(b *Config) hooks {
 	}}
 }
 
-// seed2 counts the groups that small files touch, and the groups that are considered for an allocation as the file system grows.
+// seed2 counts the groups that small files touch, and the groups that are considered for an
+// allocation as the file system grows.
 func seed2(SeedsConfig) ([]Row, error) {
 	var rows []Row
 	for _, workload := range []string{"2000x100k", "untar"} {

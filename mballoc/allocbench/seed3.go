@@ -9,7 +9,8 @@ import (
 	"extfused/mballoc"
 )
 
-// oneGoal is S3's "before": the streaming goal is one spot behind a lock, and freeing takes the same lock for its lists.
+// oneGoal is S3's "before": the streaming goal is one spot behind a lock, and freeing takes the
+// same lock for its lists.
 type oneGoal struct {
 	mu     sync.Mutex
 	goal   mballoc.Cluster

@@ -18,7 +18,8 @@ type stateWord struct {
 // prefetchGroups is how many groups the passes of S4 go over.
 const prefetchGroups = 4096
 
-// seed4 passes over all groups again and again, as searches do, after every group's bit has been set.
+// seed4 passes over all groups again and again, as searches do, after every group's bit has been
+// set.
 func seed4(cfg SeedsConfig) ([]Row, error) {
 	words := make([]stateWord, prefetchGroups)
 	geo := mballoc.Geometry{Groups: prefetchGroups, ClustersPerGroup: 32768, Clusters: prefetchGroups * 32768, BlockSizeBits: 12, FlexSize: flexSize}

@@ -10,7 +10,8 @@ import (
 // seed5Workers look things up at the same time.
 const seed5Workers = 8
 
-// seed5 looks up extents in a cache of each worker's own and counts the hits: not at all, in one place, in a place per stripe.
+// seed5 looks up extents in a cache of each worker's own and counts the hits: not at all, in one
+// place, in a place per stripe.
 func seed5(cfg SeedsConfig) ([]Row, error) {
 	var shared struct {
 		_    [64]byte

@@ -94,8 +94,8 @@ func number(m map[string]int, key string) int {
 // maxWrite is the largest write that comes through FUSE.
 const maxWrite = 1 << 20
 
-// untar creates the worker's share of the files, each written and closed before the next, and then removes them. Top-level directories are spread over
-// the flex groups, as Orlov's rule does.
+// untar creates the worker's share of the files, each written and closed before the next, and then
+// removes them. Top-level directories are spread over the flex groups, as Orlov's rule does.
 func untar(w *worker) error {
 	b := w.b
 	share := (len(b.entries) + b.cfg.Procs - 1) / b.cfg.Procs

@@ -35,7 +35,8 @@ func newWorker(b *bench, id int) *worker {
 // errStopped ends a worker whose time is over.
 var errStopped = errors.New("time is over")
 
-// run repeats the workload's round until the time is over; the first round of a workload that is looked at once runs to its end.
+// run repeats the workload's round until the time is over; the first round of a workload that is
+// looked at once runs to its end.
 func (w *worker) run(wl workload) error {
 	for {
 		err := wl.round(w)
@@ -59,7 +60,8 @@ func (w *worker) open(f *file, goal mballoc.Cluster, flags mballoc.Flags) {
 	f.req = mballoc.Request{Ino: f.ino, State: &f.state, Goal: goal, HasGoal: true, Flags: mballoc.Data | flags, Writer: uint32(w.id)}
 }
 
-// grow appends n clusters to the file. When the file system is full but for a commit it commits; when it is really full it returns the error.
+// grow appends n clusters to the file. When the file system is full but for a commit it commits;
+// when it is really full it returns the error.
 func (w *worker) grow(f *file, n uint32) error {
 	end := f.len + n
 	for f.len < end {
@@ -145,7 +147,8 @@ func (b *bench) clusters(bytes uint64) uint32 {
 	return uint32((bytes + uint64(b.cfg.BlockSize) - 1) >> b.geo.BlockSizeBits)
 }
 
-// goal is where ext4 looks for the data of files in a directory of group g: in the second group of its flex group, as the first holds metadata.
+// goal is where ext4 looks for the data of files in a directory of group g: in the second group of
+// its flex group, as the first holds metadata.
 func (b *bench) goal(g int) mballoc.Cluster {
 	g = min(g/flexSize*flexSize+1, b.cfg.Groups-1)
 	return mballoc.Cluster(g) * mballoc.Cluster(b.geo.ClustersPerGroup)

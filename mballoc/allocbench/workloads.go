@@ -4,7 +4,8 @@ import (
 	"extfused/mballoc"
 )
 
-// fallocate2 of will-it-scale: an unlinked file of the worker's own grows by 8 KiB to 1 MiB and is truncated to nothing.
+// fallocate2 of will-it-scale: an unlinked file of the worker's own grows by 8 KiB to 1 MiB and is
+// truncated to nothing.
 func fallocate2(w *worker) error {
 	f := &w.scratch
 	w.open(f, w.b.goal(0), 0)
@@ -81,7 +82,8 @@ const mixedFiles = 200
 
 func prepareMixed(b *bench) error { return b.builtinEntries() }
 
-// mixed is one operation among a worker's files: a new file of a size as in a source tree, an append, a rewrite or a removal.
+// mixed is one operation among a worker's files: a new file of a size as in a source tree, an
+// append, a rewrite or a removal.
 func mixed(w *worker) error {
 	if len(w.files) < mixedFiles {
 		w.files = append(w.files, &file{})

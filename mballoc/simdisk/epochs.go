@@ -8,8 +8,9 @@ import (
 	"extfused/mballoc"
 )
 
-// Epochs is a journal for many workers that share no word while they work: each announces the transaction it is in at a place of its own, and a commit
-// waits until nobody announces the transaction any more.
+// Epochs is a journal for many workers that share no word while they work: each announces the
+// transaction it is in at a place of its own, and a commit waits until nobody announces the
+// transaction any more.
 type Epochs struct {
 	D       *Disk
 	A       *mballoc.Allocator
@@ -50,7 +51,8 @@ func (e *Epochs) Begin(w int) *Tx {
 // End closes worker w's handle.
 func (e *Epochs) End(w int) { e.workers[w].in.Store(0) }
 
-// Commit ends the running transaction, waits for its handles, and releases what it freed. The caller has no handle open.
+// Commit ends the running transaction, waits for its handles, and releases what it freed. The
+// caller has no handle open.
 func (e *Epochs) Commit(discard func(start mballoc.Cluster, n uint32)) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

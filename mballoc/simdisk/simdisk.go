@@ -1,5 +1,6 @@
-// Package simdisk is the other side of the allocator's two interfaces without a file system: block bitmaps in memory, and transactions that are
-// no more than a number. Tests and benchmarks of mballoc run on it.
+// Package simdisk is the other side of the allocator's two interfaces without a file system: block
+// bitmaps in memory, and transactions that are no more than a number. Tests and benchmarks of
+// mballoc run on it.
 package simdisk
 
 import (
@@ -12,7 +13,8 @@ import (
 	"extfused/mballoc"
 )
 
-// Disk holds the "on-disk" bitmaps. A group's bitmap exists only once it is partly used, so a disk of 131,072 groups is cheap.
+// Disk holds the "on-disk" bitmaps. A group's bitmap exists only once it is partly used, so a disk
+// of 131,072 groups is cheap.
 type Disk struct {
 	geo    mballoc.Geometry
 	groups []group
@@ -137,7 +139,8 @@ func (d *Disk) mark(g mballoc.GroupNumber, start mballoc.GrpCluster, n uint32, u
 	return nil
 }
 
-// flip sets or clears n bits from start; it changes nothing and reports false when one of them is so already.
+// flip sets or clears n bits from start; it changes nothing and reports false when one of them is
+// so already.
 func flip(b []byte, start, n uint32, used bool) bool {
 	want := byte(0)
 	if !used {
@@ -212,8 +215,8 @@ func (t *Tx) mark(g mballoc.GroupNumber, start mballoc.GrpCluster, n uint32, use
 	return t.D.mark(g, start, n, used)
 }
 
-// Journal makes commits wait for the operations in progress, as a journal waits for its handles: Op runs fn inside the running transaction, Commit
-// ends that and releases what it freed.
+// Journal makes commits wait for the operations in progress, as a journal waits for its handles: Op
+// runs fn inside the running transaction, Commit ends that and releases what it freed.
 type Journal struct {
 	D  *Disk
 	A  *mballoc.Allocator
