@@ -23,8 +23,13 @@ type osDevice struct {
 
 func (d *osDevice) Size() int64          { return d.size }
 func (d *osDevice) ReadOnly() bool       { return d.readOnly }
-func (d *osDevice) Close() error         { return d.f.Close() }
 func (d *osDevice) Fd() (uintptr, int64) { return uintptr(d.fd), 0 }
+
+// Close releases the device and its lock.
+func (d *osDevice) Close() error {
+	unlockFile(d.f)
+	return d.f.Close()
+}
 
 func (d *osDevice) ReadAt(p []byte, off int64) (int, error) {
 	q, end := clipRead(p, off, d.size)

@@ -61,6 +61,14 @@ func lockFile(f *os.File, path string, shared bool) error {
 	return loopHolder(f, path)
 }
 
+// unlockFile takes the lock back, if there is one. Closing alone would not, if
+// a child of this process has just been forked and has not yet run its program:
+// until then it holds the same open file.
+func unlockFile(f *os.File) {
+	lk := unix.Flock_t{Type: unix.F_UNLCK, Whence: io.SeekStart}
+	retry(func() error { return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &lk) })
+}
+
 // fileHolder builds the error for a lock that was refused. A POSIX lock names
 // its pid; an OFD lock belongs to no process, so whoever has it in the locks
 // of one of its descriptors is found in /proc.

@@ -53,6 +53,9 @@ func (i *Inode) removeACL(h *handle, n xattr.Name) error {
 
 // acl reads a stored ACL; nil if there is none.
 func (i *Inode) acl(n xattr.Name) (xattr.ACL, error) {
+	if i.noXattrs.Load() {
+		return nil, nil
+	}
 	value, err := i.xattrValue(n)
 	if xattr.IsNotFound(err) {
 		return nil, nil

@@ -61,7 +61,7 @@ func (i *Inode) maySetAttr(s *SetAttr) error {
 		return syscall.EISDIR
 	case !i.isReg():
 		return syscall.EINVAL
-	case s.Size > i.fs.maxFileBytes():
+	case s.Size > i.maxBytes():
 		return syscall.EFBIG
 	}
 	return nil

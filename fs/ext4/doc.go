@@ -8,17 +8,20 @@
 // A lock further down or further right may be taken while one above it is
 // held, never the other way round:
 //
-//	Inode.mu                    several at once only in rename.go, which sorts them:
-//	|                           directories before what they contain, then by number
+//	Inode.mu                    several at once only in namei_lock.go, in ascending
+//	|                           order of number; out of order they are only tried
 //	+- journal handle           begin may wait for a commit, and a commit waits for all
 //	   |                        handles; so whoever holds a handle takes no Inode.mu,
 //	   |                        evicts no inode and begins no second handle
+//	   +- xattrShares shard     the count of a shared attribute block; also without a
+//	   |                        handle, to read such a block
 //	   +- orphans.mu            the orphan list; encodes inodes that are on it
 //	   |  +- superState.mu      the superblock
 //	   +- mballoc's group lock
 //	      +- group.mu           descriptor and bitmaps of one group
 //	         +- bcache buffer   leaf; never held over I/O
 //
+//	extentStatus.mu             leaf, but for the shrinker's shard, under any of the above
 //	icache shard mu             leaf: held for a map access only, under any of the above
 //
 // group.mu and the icache shard locks are leaves apart from the buffer lock:

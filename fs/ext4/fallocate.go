@@ -25,14 +25,14 @@ func (f *File) Allocate(off, n int64, mode uint32) error {
 	if !f.write {
 		return syscall.EBADF
 	}
-	if end := uint64(off) + uint64(n); end > f.fs.maxFileBytes() {
-		return syscall.EFBIG
-	}
 	i := f.i
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.raw.Flags&ondisk.InodeExtents == 0 {
 		return syscall.EOPNOTSUPP
+	}
+	if end := uint64(off) + uint64(n); end > i.maxBytes() {
+		return syscall.EFBIG
 	}
 	start, end := uint64(off), uint64(off)+uint64(n)
 	switch mode {

@@ -2,6 +2,7 @@ package ext4
 
 import (
 	"encoding/binary"
+	"syscall"
 
 	"extfused/blockdev/bcache"
 	"extfused/fs/ondisk"
@@ -9,7 +10,7 @@ import (
 
 // Files without the EXTENTS flag (ext2, ext3) map their blocks through
 // i_block: 12 direct ones, then trees of one, two and three levels of blocks
-// full of 32-bit numbers. They can be read here, and cut off, not extended.
+// full of 32-bit numbers. There are no unwritten blocks among them.
 
 // directBlocks is the number of direct blocks in i_block.
 const directBlocks = 12
@@ -107,6 +108,107 @@ func (i *Inode) scanTable(table []byte, k int, l ondisk.LBlock) (esRun, error) {
 		return r, i.fs.corrupt(&ondisk.CorruptError{What: "block outside of the file system", Inode: i.ino, Block: r.p})
 	}
 	return r, nil
+}
+
+// indirectBlocks is how many blocks a file can map.
+func (fs *FS) indirectBlocks() uint64 {
+	per := uint64(fs.blockSize / 4)
+	return directBlocks + per + per*per + per*per*per
+}
+
+// fits32 tells whether a block can be numbered in 32 bits, as it must be here.
+func fits32(blk ondisk.FsBlock) bool { return blk < 1<<32 }
+
+// tableRest is how many logical blocks from l on have their numbers in the same
+// block (or in the inode) as l's.
+func (fs *FS) tableRest(l ondisk.LBlock) uint32 {
+	if l < directBlocks {
+		return directBlocks - uint32(l)
+	}
+	per := uint64(fs.blockSize / 4)
+	return uint32(per - (uint64(l)-directBlocks)%per)
+}
+
+// insertIndirect maps a run that was a hole and whose numbers are all in one
+// block, which is made if it is not there, and those above it (creditsExtent).
+// When that fails nothing of the run is mapped. The caller marks the inode dirty.
+func (i *Inode) insertIndirect(h *handle, r esRun) error {
+	level, idx, span := i.fs.indirectPath(r.l)
+	if level < 0 || !fits32(r.p+ondisk.FsBlock(r.n-1)) {
+		return syscall.EFBIG
+	}
+	table, k := i.raw.Block[:4*directBlocks], int(idx)
+	var b *bcache.Buffer
+	if level > 0 {
+		table, k = i.raw.Block[:], directBlocks+level-1
+	}
+	for ; level > 0; level-- {
+		child, err := i.childTable(h, table, k, b)
+		if b != nil {
+			b.Put()
+		}
+		if err != nil {
+			return err
+		}
+		b, table = child, child.Data()
+		span /= uint64(i.fs.blockSize / 4)
+		k = int(idx / span)
+		idx %= span
+	}
+	if b != nil {
+		defer b.Put()
+		if err := h.getWrite(b); err != nil {
+			return err
+		}
+	}
+	for n := uint32(0); n < r.n; n++ {
+		binary.LittleEndian.PutUint32(table[4*(k+int(n)):], uint32(r.p)+n)
+	}
+	i.es.insert(i.fs.ops.es, r)
+	if b == nil {
+		return nil
+	}
+	return h.dirty(b)
+}
+
+// childTable returns the block of numbers that entry k of a table leads to,
+// pinned; a missing one is made, empty. b is the table's block, nil for i_block.
+func (i *Inode) childTable(h *handle, table []byte, k int, b *bcache.Buffer) (*bcache.Buffer, error) {
+	blk := ondisk.FsBlock(binary.LittleEndian.Uint32(table[4*k:]))
+	if blk != 0 {
+		if !i.fs.validBlocks(blk, 1) {
+			return nil, i.fs.corrupt(&ondisk.CorruptError{What: "indirect block outside of the file system", Inode: i.ino, Block: blk})
+		}
+		child, err := i.fs.cache.Read(uint64(blk), nil)
+		if err != nil {
+			return nil, i.fs.ioError(err)
+		}
+		return child, nil
+	}
+	if b != nil {
+		if err := h.getWrite(b); err != nil {
+			return nil, err
+		}
+	}
+	child, err := i.fs.newMetaBlock(h, i, 0)
+	if err != nil {
+		return nil, err
+	}
+	i.addBlocks(1)
+	if !fits32(ondisk.FsBlock(child.Block())) {
+		defer child.Put()
+		return nil, first(syscall.EFBIG, i.freeRun(h, ondisk.FsBlock(child.Block()), 1, true))
+	}
+	binary.LittleEndian.PutUint32(table[4*k:], uint32(child.Block()))
+	err = h.dirty(child)
+	if b != nil {
+		err = first(err, h.dirty(b))
+	}
+	if err != nil {
+		child.Put()
+		return nil, err
+	}
+	return child, nil
 }
 
 // freeIndirect unmaps and frees all blocks from logical block from on, from the

@@ -187,6 +187,9 @@ func (i *Inode) treeDepth() int {
 
 // insertRun maps a run that was a hole. The caller marks the inode dirty.
 func (i *Inode) insertRun(h *handle, r esRun) error {
+	if i.raw.Flags&ondisk.InodeExtents == 0 {
+		return i.insertIndirect(h, r)
+	}
 	t := openTree(i, h)
 	err := t.Insert(extent.Extent{Logical: r.l, Len: r.n, Physical: r.p, Unwritten: r.st == esUnwritten})
 	t.close()
@@ -230,6 +233,9 @@ const maxAlloc = ondisk.ExtentMaxUnwrittenLen
 // map yet: insertRun or freeRun follows in the same handle.
 func (i *Inode) allocRun(h *handle, hole esRun, n uint32, size uint64, kind allocKind) (ondisk.FsBlock, uint32, error) {
 	req := allocReq{logical: hole.l, n: min(n, hole.n, maxAlloc), size: size}
+	if i.raw.Flags&ondisk.InodeExtents == 0 {
+		req.n = min(req.n, i.fs.tableRest(hole.l))
+	}
 	if kind != allocDirectory {
 		req.flags = mballoc.Data
 	}
@@ -273,6 +279,9 @@ func (i *Inode) neighbours(hole esRun, req *allocReq) error {
 			req.left, req.leftPhys, req.hasLeft = r.l, r.p, true
 			return nil
 		}
+	}
+	if i.raw.Flags&ondisk.InodeExtents == 0 {
+		return nil
 	}
 	t := openTree(i, nil)
 	defer t.close()

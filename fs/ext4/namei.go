@@ -162,29 +162,32 @@ func (fs *FS) makeInDir(c *Caller, dir *Inode, name string, n *newNode) (*Inode,
 	}
 	h.root = fs.mayUseRoot(c)
 	i, err := fs.newInode(h, dir, c, n.mode)
-	if err == nil {
-		i.noXattrs.Store(true)
-		if err = fs.link(h, dir, name, i, n, acl); err != nil {
-			err = first(err, i.abandon(h))
-		}
+	if err != nil {
+		return nil, first(dir.unlessExists(name, err), h.stop())
+	}
+	i.noXattrs.Store(true)
+	if err = fs.link(h, dir, name, i, n, acl); err != nil {
+		err = first(err, i.abandon(h))
 	}
 	return i, first(err, h.stop())
 }
 
-// mayMake checks that dir can take another name, and has not got it.
+// mayMake checks that dir can take another name. That it has not got it yet is
+// found when the name is inserted: the kernel has looked, so it is the rule.
 func (dir *Inode) mayMake(name string, n *newNode) error {
 	if err := dir.checkDir(); err != nil {
 		return err
 	}
 	if n.isDir() && dir.linksFull() {
-		return syscall.EMLINK
+		return dir.unlessExists(name, syscall.EMLINK)
 	}
-	_, err := dir.dirLookup(name)
-	switch err {
-	case nil:
+	return nil
+}
+
+// unlessExists is err, or EEXIST, which goes before, if dir has got the name.
+func (dir *Inode) unlessExists(name string, err error) error {
+	if _, lerr := dir.dirLookup(name); lerr == nil {
 		return syscall.EEXIST
-	case errNoEntry:
-		return nil
 	}
 	return err
 }
@@ -209,7 +212,7 @@ func (fs *FS) link(h *handle, dir *Inode, name string, i *Inode, n *newNode, acl
 		return err
 	}
 	if err := dir.dirInsert(h, name, i); err != nil {
-		return err
+		return first(err, dir.markDirty(h)) // it may be a block longer
 	}
 	if n.isDir() {
 		dir.incLinks()

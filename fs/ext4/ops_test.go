@@ -193,7 +193,7 @@ func TestSparseAndDeep(t *testing.T) {
 func TestLargestFile(t *testing.T) {
 	m := mountNew(t, 64<<20)
 	f := m.mkfile("large")
-	limit := int64(m.maxFileBytes())
+	limit := int64(f.i.maxBytes())
 	if n, err := f.WriteAt([]byte("the end"), limit-4); n != 4 || err != nil {
 		t.Errorf("write over the limit: %d, %v", n, err)
 	}
@@ -635,8 +635,17 @@ func TestBlockMapped(t *testing.T) {
 		if err != nil || !bytes.Equal(got[:n], want) {
 			t.Errorf("%s: %d bytes of %d, and they differ (%v)", name, n, len(want), err)
 		}
-		_, err = f.WriteAt([]byte("x"), int64(len(want))+5000)
-		mustErr(t, "extending a block-mapped file", err, syscall.EOPNOTSUPP)
+		mustErr(t, "fallocate of a block-mapped file", f.Allocate(0, 4096, 0), syscall.EOPNOTSUPP)
+		n, err = f.WriteAt([]byte("added"), int64(len(want))+5000)
+		if n != 5 || err != nil {
+			t.Errorf("%s: extending: %d, %v", name, n, err)
+		}
+		longer := append(append(bytes.Clone(want), make([]byte, 5000)...), "added"...)
+		got = make([]byte, len(longer)+10)
+		n, err = f.ReadAt(got, 0)
+		if err != nil || !bytes.Equal(got[:n], longer) {
+			t.Errorf("%s extended: %d bytes, and they differ (%v)", name, n, err)
+		}
 		half := uint64(len(want) / 2)
 		_, err = m.SetAttr(nil, a.Ino, &SetAttr{Valid: SetSize, Size: half})
 		mustOK(t, err)

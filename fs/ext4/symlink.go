@@ -17,9 +17,6 @@ func (i *Inode) writeTarget(h *handle, target []byte) error {
 		copy(i.raw.Block[:], target)
 		return nil
 	}
-	if i.raw.Flags&ondisk.InodeExtents == 0 {
-		return i.noIndirect()
-	}
 	b, err := i.allocDirBlock(h, 0)
 	if err != nil {
 		return err

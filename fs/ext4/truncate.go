@@ -1,8 +1,6 @@
 package ext4
 
 import (
-	"syscall"
-
 	"extfused/fs/extent"
 	"extfused/fs/ondisk"
 )
@@ -205,13 +203,4 @@ func (h *handle) restartIfLow(n int) error {
 		return nil
 	}
 	return h.restart(n)
-}
-
-// noIndirect is what changing the blocks of a file mapped by indirect blocks
-// (ext2, ext3) gives.
-func (i *Inode) noIndirect() error {
-	if i.fs.health.firstTime("indirect") {
-		i.fs.logf(LevelWarn, "inode %d is mapped by indirect blocks (ext2/ext3): it can be read, not written", i.ino)
-	}
-	return syscall.EOPNOTSUPP
 }

@@ -57,23 +57,25 @@ func (f *File) WriteAtFlags(p []byte, off int64, flags WriteFlags) (int, error) 
 	}
 	f.i.mu.Lock()
 	defer f.i.mu.Unlock()
-	if f.i.raw.Flags&ondisk.InodeExtents == 0 {
-		return 0, f.i.noIndirect()
-	}
 	return f.i.writeLocked(p, uint64(off), flags)
 }
 
 // cutToLimit cuts what would lie behind the largest file; EFBIG if that is all.
 func (i *Inode) cutToLimit(p []byte, off uint64) ([]byte, error) {
-	limit := i.fs.maxFileBytes()
+	limit := i.maxBytes()
 	if off >= limit && len(p) > 0 {
 		return nil, syscall.EFBIG
 	}
 	return p[:min(uint64(len(p)), limit-off)], nil
 }
 
-// maxFileBytes is the size of the largest file mapped by extents.
-func (fs *FS) maxFileBytes() uint64 { return maxLBlocks << fs.blockBits }
+// maxBytes is the size of the largest file mapped as i is.
+func (i *Inode) maxBytes() uint64 {
+	if i.raw.Flags&ondisk.InodeExtents == 0 {
+		return min(i.fs.indirectBlocks(), maxLBlocks) << i.fs.blockBits
+	}
+	return maxLBlocks << i.fs.blockBits
+}
 
 // overwrite writes in place if all of the range is written blocks before the
 // end of the file, and the times need no change; it reports whether it did.

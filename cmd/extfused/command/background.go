@@ -57,9 +57,8 @@ func spawn(c *daemon.Config, stderr io.Writer) error {
 
 // awaitMount makes sure that the mount answers.
 func awaitMount(path string) error {
-	var st unix.Statfs_t
-	if daemon.Dead(unix.Statfs(path, &st)) {
-		return Exitf(ExitFailure, "%s does not answer: the daemon died", path)
+	if !daemon.Answers(path) {
+		return Exitf(ExitFailure, "%s does not answer: the daemon has died", path)
 	}
 	return nil
 }

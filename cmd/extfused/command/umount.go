@@ -62,6 +62,9 @@ func (o *umountOptions) run(stderr io.Writer, path string) error {
 
 // detachDead removes a mount whose daemon has died.
 func detachDead(stderr io.Writer, m *mounts.Mount) error {
+	if daemon.Answers(m.Point) {
+		return Exitf(ExitNotMounted, "the daemon of %s (mounted by uid %d) has its control socket elsewhere: use umount(8)", m.Point, m.UserID())
+	}
 	if err := daemon.Detach(m.Point); err != nil {
 		return Exitf(ExitFailure, "no daemon serves %s, and it cannot be detached: %w", m.Point, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -126,13 +125,16 @@ func (d *Daemon) mountFUSE() (err error) {
 			d.log.Error("bug: panic in a request", zap.Stringer("op", op), zap.Any("panic", value), zap.ByteString("stack", stack))
 		},
 	})
-	d.fuse, err = fusefs.Mount(d.files, c.Mountpoint, fusefs.MountConfig{
-		Source: c.Image, AllowOther: c.AllowOther, ACL: acl,
-		Flags: c.MountFlags, Options: c.MountOptions,
-		Debug: c.Debug, Logger: zap.NewStdLog(d.log.Named("fuse")),
+	said, err := captureStderr(func() error {
+		d.fuse, err = fusefs.Mount(d.files, c.Mountpoint, fusefs.MountConfig{
+			Source: c.Image, AllowOther: c.AllowOther, ACL: acl,
+			Flags: c.MountFlags, Options: c.MountOptions,
+			Debug: c.Debug, Logger: zap.NewStdLog(d.log.Named("fuse")),
+		})
+		return err
 	})
 	if err != nil {
-		return mountError(c.Mountpoint, err)
+		return mountError(c.Mountpoint, said, err)
 	}
 	go func() {
 		d.fuse.Serve()
@@ -140,15 +142,6 @@ func (d *Daemon) mountFUSE() (err error) {
 	}()
 	d.log.Info("mounted", zap.String("image", c.Image), zap.String("mountpoint", c.Mountpoint), zap.Stringer("fuse", d.fuse.Negotiated))
 	return nil
-}
-
-// mountError words a failed mount; go-fuse's fusermount errors end in newlines.
-func mountError(mountpoint string, err error) error {
-	text := strings.TrimSpace(err.Error())
-	if strings.Contains(text, "exited with code") {
-		return &FUSEError{fmt.Sprintf("fusermount3 could not mount at %s: it must be owned by you, and allow_other needs user_allow_other in /etc/fuse.conf", mountpoint)}
-	}
-	return fmt.Errorf("mount at %s: %w", mountpoint, err)
 }
 
 // open makes the daemon reachable.

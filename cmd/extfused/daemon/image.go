@@ -42,7 +42,7 @@ func openError(path string, err error) error {
 	case errors.As(err, &nw):
 		return fmt.Errorf("%w: mount it with -o ro, or change its permissions", err)
 	case errors.Is(err, os.ErrNotExist):
-		return &imageError{fmt.Sprintf("image %s does not exist: make one with extfused mkfs", path), err}
+		return &explained{fmt.Sprintf("image %s does not exist: make one with extfused mkfs", path), err}
 	}
 	return err
 }
@@ -55,21 +55,21 @@ func mountImage(dev blockdev.Device, c *Config) (*ext4.FS, error) {
 		return fs, nil
 	case errors.Is(err, ext4.ErrNotExt4):
 		if what := identify(dev); what != "" {
-			return nil, &imageError{fmt.Sprintf("%s holds no ext4 file system, but %s", c.Image, what), err}
+			return nil, &explained{fmt.Sprintf("%s holds no ext4 file system, but %s", c.Image, what), err}
 		}
-		return nil, &imageError{fmt.Sprintf("%s holds no ext4 file system: extfused mkfs makes one", c.Image), err}
+		return nil, &explained{fmt.Sprintf("%s holds no ext4 file system: extfused mkfs makes one", c.Image), err}
 	}
 	return nil, fmt.Errorf("%s: %w", c.Image, err)
 }
 
-// imageError says better what err means; it still is what err is.
-type imageError struct {
+// explained is an error in better words; it still is what err is.
+type explained struct {
 	text string
 	err  error
 }
 
-func (e *imageError) Error() string { return e.text }
-func (e *imageError) Unwrap() error { return e.err }
+func (e *explained) Error() string { return e.text }
+func (e *explained) Unwrap() error { return e.err }
 
 // openJournalDevice opens the device of an external journal.
 func openJournalDevice(c *Config) (blockdev.Device, error) {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -60,6 +61,12 @@ func checkMountpoint(path string) (stale bool, err error) {
 // requests that its end caught are answered with ECONNABORTED.
 func Dead(err error) bool {
 	return errors.Is(err, syscall.ENOTCONN) || errors.Is(err, syscall.ECONNABORTED)
+}
+
+// Answers tells whether the mount at path has a living daemon.
+func Answers(path string) bool {
+	_, err := probeDir(path)
+	return !Dead(err)
 }
 
 // probePatience is how long a mountpoint may take to answer.
@@ -133,6 +140,41 @@ func fusermountPath() (string, error) {
 		}
 	}
 	return "", &FUSEError{"fusermount3 is missing, which mounts for users other than root: install fuse3"}
+}
+
+// captureStderr runs fn, which mounts, and returns what fusermount3 said on
+// stderr meanwhile: go-fuse hands it ours. Root mounts without it.
+func captureStderr(fn func() error) (said string, err error) {
+	if os.Geteuid() == 0 {
+		return "", fn()
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	stderr := os.Stderr
+	os.Stderr = w
+	err = fn()
+	os.Stderr = stderr
+	w.Close()
+	text, _ := io.ReadAll(r)
+	r.Close()
+	return strings.TrimSpace(string(text)), err
+}
+
+// mountError words a failed mount; said is what fusermount3 had to say.
+func mountError(mountpoint, said string, err error) error {
+	if said == "" {
+		return fmt.Errorf("mount at %s: %w", mountpoint, err)
+	}
+	if _, text, ok := strings.Cut(said, ": "); ok {
+		said = text
+	}
+	switch {
+	case strings.Contains(said, "user_allow_other"), strings.Contains(said, "ermission denied"), strings.Contains(said, "not permitted"):
+		return &explained{fmt.Sprintf("mount at %s: fusermount3: %s", mountpoint, said), os.ErrPermission}
+	}
+	return &FUSEError{fmt.Sprintf("mount at %s: fusermount3: %s", mountpoint, said)}
 }
 
 // FUSEError means that this machine cannot mount FUSE, or not for us.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,12 +22,16 @@ import (
 	"extfused/fs/ext4"
 )
 
-// images are the file systems that the workloads run on.
-var images = [][]string{
-	{"-b", "1024", "-J", "size=1"},
-	{"-b", "4096", "-J", "size=4"},
-	{"-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^64bit"},
-	{"-b", "4096", "-J", "size=4", "-I", "512"},
+// kinds are the file systems that the workloads run on.
+var kinds = []struct {
+	mk []string
+	o  ext4.Options
+}{
+	{mk: []string{"-b", "1024", "-J", "size=1"}},
+	{mk: []string{"-b", "4096", "-J", "size=4"}},
+	{mk: []string{"-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^64bit"}},
+	{mk: []string{"-b", "4096", "-J", "size=4", "-I", "512", "-O", "orphan_file"}},
+	{mk: []string{"-b", "2048"}},
 }
 
 const imageSize = 16 << 20
@@ -42,27 +47,70 @@ func TestCrash(t *testing.T) {
 	if _, err := exec.LookPath("e2fsck"); err != nil {
 		t.Skip("e2fsck is not installed")
 	}
-	states := envInt("CRASH_STATES", 400)
+	want, sample := 400, 20
+	if testing.Short() {
+		want, sample = 60, 3
+	}
+	want = envInt("CRASH_STATES", want)
 	seed := uint64(envInt("CRASH_SEED", int(time.Now().UnixNano())))
 	t.Logf("CRASH_SEED=%d", seed)
-	o := &oracles{left: int64(envInt("CRASH_ORACLES", 10))}
-	done := 0
-	for round := 0; done < states && !t.Failed(); round++ {
-		mk := images[round%len(images)]
-		quota := min(states-done, max(states/len(images), 100))
-		t.Run(fmt.Sprintf("round %d %s", round, strings.Join(mk, " ")), func(t *testing.T) {
-			done += crashRound(t, mk, seed+uint64(round), quota, o)
+	r := &run{want: want, sample: envInt("CRASH_ORACLES", sample), hash: maphash.MakeSeed(), seen: map[uint64]bool{}}
+	quota := max(want/len(kinds)/4, 60)
+	for round := 0; r.distinct() < want && !t.Failed(); round++ {
+		k := kinds[round%len(kinds)]
+		before := r.distinct()
+		t.Run(fmt.Sprintf("round %d %s", round, strings.Join(k.mk, " ")), func(t *testing.T) {
+			crashRound(t, k.mk, k.o, seed+uint64(round), min(quota, want-before), r)
 		})
+		if r.distinct() == before {
+			t.Fatal("a round made no state that was not there before")
+		}
 	}
-	t.Logf("%d crash states were recovered, compared and checked; e2fsck replayed %d of them too, the kernel %d", done, o.fsck.Load(), o.kernel.Load())
+	t.Logf("%d distinct crash states were recovered, compared and checked (%d more were the same as one of them); e2fsck replayed %d of them too, the kernel %d",
+		r.distinct(), r.same, r.fsck.Load(), r.kernel.Load())
+}
+
+// run is what all rounds share: which states were seen, and the oracles.
+type run struct {
+	want, sample int
+	hash         maphash.Seed
+
+	mu   sync.Mutex
+	seen map[uint64]bool // +checklocks:mu, hashes of whole images
+	same int             // +checklocks:mu
+
+	fsck, kernel atomic.Int64
+	mounts       sync.Mutex // one mount by the kernel at a time
+}
+
+func (r *run) distinct() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.seen)
+}
+
+// admit tells whether an image is none that was seen before, and whether the
+// oracles are to replay it, too: they get every want/sample-th.
+func (r *run) admit(image []byte) (isNew, oracle bool) {
+	h := maphash.Bytes(r.hash, image)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen[h] {
+		r.same++
+		return false, false
+	}
+	r.seen[h] = true
+	n := len(r.seen)
+	return true, n*r.sample/r.want != (n-1)*r.sample/r.want
 }
 
 // crashRound records one workload and cuts it in quota places.
-func crashRound(t *testing.T, mk []string, seed uint64, quota int, o *oracles) int {
+func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota int, r *run) {
 	base := blockdev.NewMem(imageSize)
 	format(t, base, mk)
 	rec := bdtest.NewRecorder(base)
-	fs, err := ext4.Mount(rec, ext4.Options{CacheBytes: 8 << 20})
+	o.CacheBytes = 8 << 20
+	fs, err := ext4.Mount(rec, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,75 +124,70 @@ func crashRound(t *testing.T, mk []string, seed uint64, quota int, o *oracles) i
 	if err := fs.Unmount(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	return cutAll(t, w, quota, seed, o)
+	cutAll(t, w, quota, seed, r)
 }
 
 // cutter goes through the record once, with a Player of its own, and checks
 // every stride-th of the chosen positions, beginning with its number.
 type cutter struct {
-	t              *testing.T
 	w              *workload
-	o              *oracles
+	r              *run
 	seed           uint64
 	number, stride int
 	skip, perPos   int
 	dir            string
+	image          []byte // of the state at hand, before anybody recovered it
 	failed         *atomic.Bool
 }
 
 // cutAll cuts a record in about quota places, in parallel.
-func cutAll(t *testing.T, w *workload, quota int, seed uint64, o *oracles) int {
+func cutAll(t *testing.T, w *workload, quota int, seed uint64, r *run) {
 	n := w.rec.NewPlayer().Len()
 	var wg sync.WaitGroup
 	var failed atomic.Bool
-	var done atomic.Int64
 	for i := range runtime.NumCPU() {
-		c := &cutter{t: t, w: w, o: o, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
-			skip: max(1, n/quota), perPos: max(1, (quota+n-1)/n)}
+		c := &cutter{w: w, r: r, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
+			skip: max(1, n/quota), perPos: max(1, (quota+n-1)/n), image: make([]byte, imageSize)}
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			k, err := c.run()
-			done.Add(int64(k))
-			if err != nil {
+			if err := c.run(); err != nil {
 				failed.Store(true)
 				t.Error(err)
 			}
 		}()
 	}
 	wg.Wait()
-	return int(done.Load())
 }
 
-func (c *cutter) run() (n int, err error) {
+func (c *cutter) run() error {
 	p := c.w.rec.NewPlayer()
 	exp := &expectation{states: c.w.states, synced: map[uint32]int{}}
 	for pos := 0; pos < p.Len() && !c.failed.Load(); pos++ {
 		exp = exp.see(p.Next())
 		if err := p.Advance(pos + 1); err != nil {
-			return n, err
+			return err
 		}
 		if pos%c.skip != 0 || pos/c.skip%c.stride != c.number {
 			continue
 		}
 		for v := range c.perPos {
 			loss := bdtest.Loss{}
-			if v > 0 {
+			if v > 0 || pos/c.skip/c.stride%2 == 1 {
 				loss = bdtest.RandomLoss(c.seed*1000003 + uint64(pos*c.perPos+v))
 			}
 			dev, err := p.State(loss)
 			if err != nil {
-				return n, err
+				return err
 			}
-			if err := checkState(c.dir, dev, exp, c.o); err != nil {
+			if err := c.checkState(dev, exp); err != nil {
 				lo, hi := max(0, exp.lo-1), min(len(c.w.trace), exp.hi)
-				return n, fmt.Errorf("seed %d, cut after %d of %d, %v: %w\nthe operations in question:\n%s",
+				return fmt.Errorf("seed %d, cut after %d of %d, %v: %w\nthe operations in question:\n%s",
 					c.seed, pos+1, p.Len(), loss, err, strings.Join(c.w.trace[min(lo, hi):hi], "\n"))
 			}
-			n++
 		}
 	}
-	return n, nil
+	return nil
 }
 
 // see takes the marks of the record in.
@@ -172,22 +215,32 @@ func (e *expectation) see(op bdtest.Op) *expectation {
 	return &n
 }
 
-// checkState recovers one state and checks it.
-func checkState(dir string, dev blockdev.Device, exp *expectation, o *oracles) error {
-	if o.take() {
-		if err := o.replay(dir, dev, exp); err != nil {
-			return err
-		}
+// checkState recovers one state and checks it, if it is a new one.
+func (c *cutter) checkState(dev blockdev.Device, exp *expectation) error {
+	if _, err := dev.ReadAt(c.image, 0); err != nil {
+		return err
 	}
-	r, err := recoverTree(dev)
+	isNew, oracle := c.r.admit(c.image)
+	if !isNew {
+		return nil
+	}
+	ours, err := recoverTree(dev)
 	if err != nil {
 		return err
 	}
-	if err := exp.check(r); err != nil {
+	if err := exp.check(ours); err != nil {
 		return err
 	}
-	img := filepath.Join(dir, "image")
-	if err := dump(dev, img); err != nil {
+	if oracle {
+		if err := c.askOracles(ours); err != nil {
+			return err
+		}
+	}
+	if _, err := dev.ReadAt(c.image, 0); err != nil {
+		return err
+	}
+	img := filepath.Join(c.dir, "image")
+	if err := dump(c.image, img); err != nil {
 		return err
 	}
 	if out, err := exec.Command("e2fsck", "-fn", img).CombinedOutput(); err != nil {
@@ -225,41 +278,32 @@ func format(t *testing.T, dev blockdev.Device, mk []string) {
 	}
 }
 
-// dump writes a device to a file, holes where it is zero.
-func dump(dev blockdev.Device, path string) error {
+// dump writes an image to a file, holes where it is zero.
+func dump(image []byte, path string) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	buf, zero := make([]byte, 64<<10), make([]byte, 64<<10)
-	for off := int64(0); off < dev.Size(); off += int64(len(buf)) {
-		if _, err := dev.ReadAt(buf, off); err != nil {
-			return err
-		}
-		if bytes.Equal(buf, zero) {
+	const piece = 64 << 10
+	zero := make([]byte, piece)
+	for off := 0; off < len(image); off += piece {
+		b := image[off:min(off+piece, len(image))]
+		if bytes.Equal(b, zero[:len(b)]) {
 			continue
 		}
-		if _, err := f.WriteAt(buf, off); err != nil {
+		if _, err := f.WriteAt(b, int64(off)); err != nil {
 			return err
 		}
 	}
-	return f.Truncate(dev.Size())
+	return f.Truncate(int64(len(image)))
 }
 
-// oracles replay a sample of the states too.
-type oracles struct {
-	left         int64
-	fsck, kernel atomic.Int64
-}
-
-func (o *oracles) take() bool { return atomic.AddInt64(&o.left, -1) >= 0 }
-
-// replay lets e2fsck, and where there are loop devices the kernel, recover a
-// copy of the state; both must give a tree that is allowed.
-func (o *oracles) replay(dir string, dev blockdev.Device, exp *expectation) error {
-	img := filepath.Join(dir, "oracle")
-	if err := dump(dev, img); err != nil {
+// askOracles lets e2fsck, and where there are loop devices the kernel, recover
+// the state; both must come to the tree that we did.
+func (c *cutter) askOracles(ours *recovered) error {
+	img := filepath.Join(c.dir, "oracle")
+	if err := dump(c.image, img); err != nil {
 		return err
 	}
 	if out, err := exec.Command("e2fsck", "-fy", img).CombinedOutput(); err != nil {
@@ -267,31 +311,33 @@ func (o *oracles) replay(dir string, dev blockdev.Device, exp *expectation) erro
 			return fmt.Errorf("e2fsck's own replay: %v\n%s", err, out)
 		}
 	}
-	if err := readOracle(img, exp); err != nil {
+	if err := sameTree(img, ours); err != nil {
 		return fmt.Errorf("after e2fsck's replay: %w", err)
 	}
-	o.fsck.Add(1)
+	c.r.fsck.Add(1)
 	if _, err := os.Stat("/dev/loop-control"); err != nil || os.Geteuid() != 0 {
 		return nil
 	}
-	if err := dump(dev, img); err != nil {
+	if err := dump(c.image, img); err != nil {
 		return err
 	}
-	if err := kernelReplay(dir, img); err != nil {
+	if err := c.kernelReplay(img); err != nil {
 		return err
 	}
-	if err := readOracle(img, exp); err != nil {
+	if err := sameTree(img, ours); err != nil {
 		return fmt.Errorf("after the kernel's replay: %w", err)
 	}
-	o.kernel.Add(1)
+	c.r.kernel.Add(1)
 	return nil
 }
 
-func kernelReplay(dir, img string) error {
-	mnt := filepath.Join(dir, "mnt")
+func (c *cutter) kernelReplay(img string) error {
+	mnt := filepath.Join(c.dir, "mnt")
 	if err := os.MkdirAll(mnt, 0o755); err != nil {
 		return err
 	}
+	c.r.mounts.Lock()
+	defer c.r.mounts.Unlock()
 	if out, err := exec.Command("mount", "-t", "ext4", "-o", "loop", img, mnt).CombinedOutput(); err != nil {
 		return fmt.Errorf("the kernel's mount: %v: %s", err, out)
 	}
@@ -302,8 +348,8 @@ func kernelReplay(dir, img string) error {
 	return nil
 }
 
-// readOracle reads an image that somebody else recovered.
-func readOracle(img string, exp *expectation) error {
+// sameTree reads an image that somebody else recovered, and compares.
+func sameTree(img string, ours *recovered) error {
 	b, err := os.ReadFile(img)
 	if err != nil {
 		return err
@@ -312,9 +358,9 @@ func readOracle(img string, exp *expectation) error {
 	if _, err := dev.WriteAt(b, 0); err != nil {
 		return err
 	}
-	r, err := recoverTree(dev)
+	theirs, err := recoverTree(dev)
 	if err != nil {
 		return err
 	}
-	return exp.check(r)
+	return theirs.compare(ours)
 }

@@ -15,9 +15,15 @@
 //
 //   - sizes lie between those of the versions that are allowed;
 //
-//   - e2fsck -fn finds nothing.
+//   - e2fsck -fn finds nothing;
 //
-//     CRASH_STATES   how many states; default 400, `make crash` takes 12000
-//     CRASH_SEED     the seed; default: the clock, printed
-//     CRASH_ORACLES  how many states e2fsck and the kernel replay too; default 10
+//   - in a sample, e2fsck's own replay and the kernel's give the same tree as
+//     ours, content included.
+//
+// A state counts if no other one of the run had the same image.
+//
+//	CRASH_STATES   how many states; default 400, `make crash` takes 10000
+//	CRASH_SEED     the seed; default: the clock, printed
+//	CRASH_ORACLES  how many states e2fsck and the kernel replay too; default 20,
+//	               `make crash` takes 500
 package crashtest

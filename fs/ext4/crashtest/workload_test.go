@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -57,7 +56,8 @@ var mix = []struct {
 	do     step
 }{
 	{14, (*workload).create}, {14, (*workload).write}, {8, (*workload).overwrite}, {5, (*workload).truncate},
-	{4, (*workload).fallocate}, {3, (*workload).punch}, {7, (*workload).rename}, {6, (*workload).replace},
+	{4, (*workload).fallocate}, {3, (*workload).punch}, {7, (*workload).rename}, {4, (*workload).renameOver},
+	{6, (*workload).replace},
 	{4, (*workload).link}, {9, (*workload).unlink}, {5, (*workload).mkdir}, {3, (*workload).rmdir},
 	{3, (*workload).symlink}, {4, (*workload).xattr}, {9, (*workload).fsync}, {3, (*workload).fdatasync},
 	{3, (*workload).fsyncdir}, {1, (*workload).sync}, {3, (*workload).unlinkOpen}, {2, (*workload).closeOrphan},
@@ -310,6 +310,22 @@ func (w *workload) rename() (string, error) {
 	return "rename " + p.name + " " + name, err
 }
 
+// renameOver renames a file or symlink over another one.
+func (w *workload) renameOver() (string, error) {
+	p, n := w.pick("fl")
+	q, old := w.pick("fl")
+	if n == nil || n == old { // two names of one file: rename(2) does nothing
+		return "rename over: nothing", nil
+	}
+	err := w.fs.Rename(caller, p.dir.ino, p.name, q.dir.ino, q.name, 0)
+	if err == nil {
+		w.moved(p, q.dir, q.name, n)
+		w.touched(old)
+		w.dropLink(old)
+	}
+	return "rename " + p.name + " over " + q.name, err
+}
+
 // moved enters a rename in the model.
 func (w *workload) moved(p place, to *node, name string, n *node) {
 	delete(p.dir.kids, p.name)
@@ -336,9 +352,16 @@ func (w *workload) replace() (string, error) {
 	p.dir.kids[tmp] = n
 	w.touched(p.dir, n)
 	err = w.writeWords(n, 0, 500+w.rng.IntN(2000))
+	safely := w.rng.IntN(2) == 0 // as careful programs do
+	if safely && err == nil {
+		err = n.open.Fsync(false)
+	}
 	w.closeFile(n)
 	// The tree with both files is a state of its own.
 	w.states = append(w.states, capture(w.root, w.opened))
+	if safely && err == nil {
+		w.rec.Mark(promise{tree: w.op, content: w.op, id: n.id})
+	}
 	w.trace = append(w.trace, fmt.Sprintf("%d replace %s, written", w.op, p.name))
 	w.op++
 	w.rec.Mark(started(w.op))
@@ -474,7 +497,7 @@ func (w *workload) symlink() (string, error) {
 
 func (w *workload) xattr() (string, error) {
 	p, n := w.pick("fd")
-	if n == nil || os.Getenv("NOX") != "" {
+	if n == nil {
 		return "xattr: no file", nil
 	}
 	name := fmt.Sprintf("user.x%d", w.rng.IntN(3))
