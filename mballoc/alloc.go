@@ -74,8 +74,7 @@ func (a *Allocator) Allocate(m Marker, r *Request) (Result, error) {
 // allocate serves a request whose n clusters are claimed, giving up preallocation for it before it
 // fails.
 func (a *Allocator) allocate(m Marker, r *Request, st *stripe, n uint32) (Result, error) {
-	for try := 0; ; try++ {
-		seq := a.releaseSeq.Load()
+	for try, seen := 0, uint64(0); ; try++ {
 		res, err := a.allocateOnce(m, r, st, n, try == 0)
 		if err != errNothing {
 			return res, err
@@ -83,11 +82,12 @@ func (a *Allocator) allocate(m Marker, r *Request, st *stripe, n uint32) (Result
 		if r.Flags&GoalOnly != 0 {
 			return Result{}, &NoSpaceError{}
 		}
-		gone := a.DiscardAll()
-		if try >= maxAllocRetries || gone == 0 && a.releaseSeq.Load() == seq {
+		gone, now := a.DiscardAll(), a.sum(cPAGone)+a.sum(cReleasedExtents)
+		if try >= maxAllocRetries || try > 0 && gone == 0 && now == seen {
 			st.inc(cFailed)
 			return Result{}, &NoSpaceError{Pending: a.PendingClusters()}
 		}
+		seen = now // others may have given something back since we looked: look once more
 	}
 }
 

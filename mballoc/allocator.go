@@ -28,8 +28,7 @@ type Allocator struct {
 
 	localities  []LocalityGroup
 	goals       []streamGoal
-	freed       []freedShard // a power of two
-	releaseSeq  atomic.Uint64
+	freed       []freedShard  // a power of two
 	trimmedWith atomic.Uint64 // shortest run the last trim looked for
 }
 
@@ -49,13 +48,13 @@ func New(geo Geometry, r GroupReader, o Options) (*Allocator, error) {
 	if err := a.initKnobs(o.Tunables); err != nil {
 		return nil, err
 	}
-	stripes := 1 << bits.Len(uint(min(geo.CPUs, maxStripes)-1))
+	stripes := 1 << bits.Len(uint(min(stripesPerCPU*geo.CPUs, maxStripes)-1))
 	a.stripes = make([]stripe, stripes)
 	a.localities = make([]LocalityGroup, geo.CPUs)
 	for i := range a.localities {
 		a.localities[i].self = &a.localities[i]
 	}
-	a.freed = make([]freedShard, 2*stripes)
+	a.freed = make([]freedShard, stripes)
 	a.goals = make([]streamGoal, streamGoals(geo, o.StreamGoals))
 	a.space.init(geo.Clusters, stripes)
 	a.SetReserved(o.RootClusters, o.ReservedClusters)
@@ -65,10 +64,12 @@ func New(geo Geometry, r GroupReader, o Options) (*Allocator, error) {
 	return a, nil
 }
 
-// maxStripes bounds the number of counter stripes; defaultBuddyBytes bounds the loaded buddies
+// There are more stripes than CPUs, so that few writers share one; maxStripes bounds them, as near
+// the reserves an allocation sums them up. defaultBuddyBytes bounds the loaded buddies
 // where Options do not.
 const (
-	maxStripes        = 64
+	stripesPerCPU     = 2
+	maxStripes        = 128
 	defaultBuddyBytes = 64 << 20
 )
 

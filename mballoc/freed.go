@@ -275,7 +275,6 @@ func (a *Allocator) release(gi *GroupInfo, list []*FreeData, discarded bool) {
 		a.publishLocked(gi)
 	}
 	gi.mu.unlock()
-	a.releaseSeq.Add(1)
 	st.pending.Add(-total)
 	st.add(cReleased, uint64(total))
 	st.add(cReleasedExtents, uint64(len(list)))

@@ -205,7 +205,6 @@ func (a *Allocator) releasePALocked(pa *PreallocSpace) uint64 {
 		a.publishLocked(gi)
 	}
 	gi.mu.unlock()
-	a.releaseSeq.Add(1)
 	if pa.state != nil || pa.lg != nil {
 		st.add(cDiscarded, uint64(pa.length))
 	}

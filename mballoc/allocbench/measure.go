@@ -9,7 +9,7 @@ import (
 
 // turns is how often the variants of a timed row are measured, in turn, so that what else the
 // machine does hits all alike; the median counts.
-const turns = 5
+const turns = 9
 
 // medians measures each variant turns times, a turn of each after the other, for the duration
 // altogether, and returns their median rates.
