@@ -29,7 +29,9 @@ func (a *Allocator) WriteMBGroups(w io.Writer) error {
 			fmt.Fprintf(out, "#%-5d: I/O error\n", g)
 			continue
 		}
-		fmt.Fprintf(out, "#%-5d: %-5d %-5d %-5d [", g, s.Free, s.Fragments, s.First)
+		if _, err := fmt.Fprintf(out, "#%-5d: %-5d %-5d %-5d [", g, s.Free, s.Fragments, s.First); err != nil {
+			return err // the reader is gone: read no more bitmaps for it
+		}
 		for o := range columns {
 			n := uint32(0)
 			if o < len(s.Counters) {
@@ -75,11 +77,25 @@ func (a *Allocator) WriteMBStructsSummary(w io.Writer) error {
 	for _, l := range []struct {
 		name   string
 		counts []int64
-	}{{"max_free_order_lists", s.MaxFreeOrder}, {"avg_fragment_size_lists", s.AvgFragment}} {
+	}{{"max_free_order_lists", s.MaxFreeOrder}, {"avg_fragment_size_lists", a.kernelAvgLists()}} {
 		fmt.Fprintf(out, "%s:\n", l.name)
 		for o, n := range l.counts {
 			fmt.Fprintf(out, "\tlist_order_%d_groups: %d\n", o, n)
 		}
 	}
 	return out.Flush()
+}
+
+// kernelAvgLists counts groups as the kernel's lists of average fragments do: list i holds averages
+// of [2^(i+1), 2^(i+2)), one list lower than ours, the first one also 1 and the last one everything
+// above.
+func (a *Allocator) kernelAvgLists() []int64 {
+	lists := make([]int64, a.orders)
+	for g := range a.groups {
+		gi := &a.groups[g]
+		if free, frags := gi.free.Load(), gi.frags.Load(); free > 0 && frags > 0 {
+			lists[min(max(floorLog2(max(free/frags, 1))-1, 0), a.orders-1)]++
+		}
+	}
+	return lists
 }

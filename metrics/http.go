@@ -100,8 +100,8 @@ func (s *Server) mux() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /{$}", s.view("text/html; charset=utf-8", statusPage))
-	for _, v := range views {
-		mux.HandleFunc("GET /"+v.name, s.view("text/plain; charset=utf-8", v.write))
+	for _, v := range Views {
+		mux.HandleFunc("GET /views/"+v.Name, s.view("text/plain; charset=utf-8", v.Write))
 	}
 	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)

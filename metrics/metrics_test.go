@@ -109,11 +109,17 @@ func TestNames(t *testing.T) {
 func TestPages(t *testing.T) {
 	h := Handler(mounted(t))
 	for path, want := range map[string]string{
-		"/": "/mnt", "/mb_groups": "#group: free", "/mb_stats": "mballoc:", "/mb_structs_summary": "optimize_scan: 1",
-		"/requests": "requests", "/stats.json": `"mballoc"`, "/debug/pprof/": "goroutine",
+		"/": "/mnt", "/views/mb_groups": "#group: free", "/views/mb_stats": "mballoc:", "/views/mb_structs_summary": "optimize_scan: 1",
+		"/views/es_shrinker_info": "cache hits/misses", "/views/requests": "requests", "/views/stats.json": `"mballoc"`, "/debug/pprof/": "goroutine",
 	} {
 		if code, body := get(t, h, path); code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s: %d, without %q: %.200s", path, code, want, body)
+		}
+	}
+	_, status := get(t, h, "/")
+	for _, v := range Views {
+		if !strings.Contains(status, `href="/views/`+v.Name+`"`) {
+			t.Errorf("the status page does not link to %s", v.Name)
 		}
 	}
 	if code, _ := get(t, h, "/frob"); code != 404 {

@@ -7,22 +7,48 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"strings"
 
 	"extfused/fs/fusefs"
 )
 
-// views are pages of plain text. Those with a name from /proc/fs/ext4/DEV say
+// View is a page of plain text. Those with a name from /proc/fs/ext4/DEV say
 // the same in the same words.
-var views = []struct {
-	name  string
-	what  string
-	write func(*Sources, io.Writer) error
-}{
+type View struct {
+	Name, What string
+	Write      func(*Sources, io.Writer) error
+}
+
+// Views are all there are. Each may be written at any moment between Mount and
+// Unmount of its file system.
+var Views = []View{
 	{"mb_groups", "free space of each group, as /proc/fs/ext4/DEV/mb_groups (reads all bitmaps)", func(s *Sources, w io.Writer) error { return s.FS.Allocator().WriteMBGroups(w) }},
-	{"mb_stats", "allocator statistics, as /proc/fs/ext4/DEV/mb_stats", func(s *Sources, w io.Writer) error { return s.FS.Allocator().WriteMBStats(w) }},
+	{"mb_stats", "allocator statistics, as /proc/fs/ext4/DEV/mb_stats (off until the tunable mb_stats is 1)", func(s *Sources, w io.Writer) error { return s.FS.Allocator().WriteMBStats(w) }},
 	{"mb_structs_summary", "lists of groups, as /proc/fs/ext4/DEV/mb_structs_summary", func(s *Sources, w io.Writer) error { return s.FS.Allocator().WriteMBStructsSummary(w) }},
+	{"es_shrinker_info", "the extent-status cache, as /proc/fs/ext4/DEV/es_shrinker_info", func(s *Sources, w io.Writer) error { return s.FS.WriteESShrinkerInfo(w) }},
 	{"requests", "FUSE requests by kind", writeRequests},
 	{"stats.json", "all figures as JSON", writeJSON},
+}
+
+// UnknownViewError is the name of a view that does not exist.
+type UnknownViewError struct{ Name string }
+
+func (e *UnknownViewError) Error() string {
+	names := make([]string, len(Views))
+	for i := range Views {
+		names[i] = Views[i].Name
+	}
+	return fmt.Sprintf("no view %q: there are %s", e.Name, strings.Join(names, ", "))
+}
+
+// WriteView writes the view of that name.
+func WriteView(s *Sources, name string, w io.Writer) error {
+	for _, v := range Views {
+		if v.Name == name {
+			return v.Write(s, w)
+		}
+	}
+	return &UnknownViewError{name}
 }
 
 // view makes a handler of a page; it is written to memory first, so that a
@@ -86,19 +112,14 @@ var statusTemplate = template.Must(template.New("status").Parse(`<!DOCTYPE html>
 <tr><td>errors found</td><td>{{.FS.Corruptions}} damaged structures, {{.FS.IOErrors}} device errors</td></tr>
 </table>
 <ul><li><a href="/metrics">metrics</a>: for Prometheus</li>
-{{range .Views}}<li><a href="/{{.Name}}">{{.Name}}</a>: {{.What}}</li>
+{{range .Views}}<li><a href="/views/{{.Name}}">{{.Name}}</a>: {{.What}}</li>
 {{end}}<li><a href="/debug/pprof/">debug/pprof</a>: profiles of the daemon</li></ul>
 </body></html>
 `))
 
 func statusPage(s *Sources, w io.Writer) error {
-	type link struct{ Name, What string }
-	var links []link
-	for _, v := range views {
-		links = append(links, link{v.name, v.what})
-	}
 	snap := s.take()
 	return statusTemplate.Execute(w, map[string]any{
-		"Src": s, "FS": snap.fs, "Stat": snap.stat, "Requests": snap.fuse.Requests(), "Views": links,
+		"Src": s, "FS": snap.fs, "Stat": snap.stat, "Requests": snap.fuse.Requests(), "Views": Views,
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"extfused/fs/ondisk"
 )
@@ -256,6 +257,8 @@ type esCache struct {
 	hits, misses stripedCounter
 	shrunk       atomic.Uint64 // runs dropped by the shrinker
 	scans        atomic.Uint64 // times the shrinker ran
+	scanNs       atomic.Int64  // time it took in all
+	maxScanNs    atomic.Int64  // and at most; only the one shrinker running writes it
 	shrinking    atomic.Bool
 }
 
@@ -274,6 +277,8 @@ type ESStats struct {
 	Inodes       int    // inodes with such a list
 	Shrunk       uint64 // runs dropped for the bound
 	Scans        uint64 // shrinker runs
+	ScanTime     time.Duration
+	MaxScanTime  time.Duration
 }
 
 // newESCache makes the shared part; max is in bytes, <= 0 means 16 MiB.
@@ -317,10 +322,14 @@ func (c *esCache) shrink(target int64) {
 		return
 	}
 	defer c.shrinking.Store(false)
+	start := time.Now()
 	c.scans.Add(1)
 	for pass := 0; pass < 3*esShards && c.bytes.Load() > target; pass++ {
 		c.shrinkShard(&c.shards[pass%esShards], target)
 	}
+	took := int64(time.Since(start))
+	c.scanNs.Add(took)
+	c.maxScanNs.Store(max(c.maxScanNs.Load(), took))
 }
 
 // shrinkShard passes once over a shard's list as a clock does.
@@ -352,7 +361,8 @@ func (c *esCache) shrinkShard(s *esShard, target int64) {
 // stats sums the figures; it is safe at any moment.
 func (c *esCache) stats() ESStats {
 	st := ESStats{Hits: c.hits.sum(), Misses: c.misses.sum(), Bytes: c.bytes.Load(), MaxBytes: c.max,
-		Shrunk: c.shrunk.Load(), Scans: c.scans.Load()}
+		Shrunk: c.shrunk.Load(), Scans: c.scans.Load(),
+		ScanTime: time.Duration(c.scanNs.Load()), MaxScanTime: time.Duration(c.maxScanNs.Load())}
 	for k := range c.shards {
 		c.shards[k].mu.Lock()
 		st.Inodes += len(c.shards[k].list)

@@ -3,12 +3,15 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 	"syscall"
 
 	"extfused/cmd/extfused/control"
 	"extfused/fs/ext4"
 	"extfused/fs/fusefs"
+	"extfused/metrics"
 )
 
 // handlers are the commands of the control socket.
@@ -19,6 +22,7 @@ func (d *Daemon) handlers() map[string]control.Handler {
 		"umount": d.unmountAndWait,
 		"stats":  d.live(d.stats),
 		"set":    d.live(d.set),
+		"view":   d.live(d.view),
 	}
 }
 
@@ -66,4 +70,33 @@ type Stats struct {
 
 func (d *Daemon) stats(map[string]string) (any, error) {
 	return Stats{FUSE: d.files.Stats(), FS: d.fs.Stats()}, nil
+}
+
+// view answers the text of the view that args["name"] names.
+func (d *Daemon) view(args map[string]string) (any, error) {
+	var b strings.Builder
+	src := d.sources()
+	err := metrics.WriteView(&src, args["name"], &mortal{&b, d})
+	if _, ok := errors.AsType[*metrics.UnknownViewError](err); ok {
+		return nil, &wrongArgs{err}
+	}
+	return b.String(), err
+}
+
+// mortal fails when the mount ends, so that a long view does not hold it up.
+type mortal struct {
+	io.Writer
+	d *Daemon
+}
+
+func (m *mortal) Write(p []byte) (int, error) {
+	if err := m.d.ending(); err != nil {
+		return 0, err
+	}
+	return m.Writer.Write(p)
+}
+
+// sources are what metrics and views show.
+func (d *Daemon) sources() metrics.Sources {
+	return metrics.Sources{FS: d.fs, FUSE: d.files, Image: d.cfg.Image, Mountpoint: d.cfg.Mountpoint, Version: d.cfg.Version}
 }

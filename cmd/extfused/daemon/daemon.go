@@ -162,9 +162,7 @@ func (d *Daemon) open() error {
 	}
 	go d.socket.Serve()
 	if d.http != nil {
-		d.http.Serve(metrics.Sources{
-			FS: d.fs, FUSE: d.files, Image: d.cfg.Image, Mountpoint: d.cfg.Mountpoint, Version: d.cfg.Version,
-		})
+		d.http.Serve(d.sources())
 	}
 	return nil
 }
