@@ -54,6 +54,7 @@ func NewRoot() *cobra.Command {
 	root.AddCommand(
 		newBenchCommand(),
 		newInfoCommand(),
+		newJournalCommand(),
 		newMkfsCommand(),
 		newMountCommand(),
 		newSetCommand(),
