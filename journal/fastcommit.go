@@ -1,6 +1,9 @@
 package journal
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"strconv"
+)
 
 // Fast commits are ext4's: between two commits it appends records of what
 // changed ("inode 12 now looks like this") to an area at the end of the log.
@@ -32,6 +35,16 @@ const (
 	FcTail     FastCommitTag = 8 // EXT4_FC_TAG_TAIL
 	FcHead     FastCommitTag = 9 // EXT4_FC_TAG_HEAD
 )
+
+var fastCommitNames = [...]string{"", "ADD_RANGE", "DEL_RANGE", "CREAT", "LINK", "UNLINK", "INODE", "PAD", "TAIL", "HEAD"}
+
+// String is the kernel's name, without the prefix.
+func (t FastCommitTag) String() string {
+	if t == 0 || int(t) >= len(fastCommitNames) {
+		return "tag " + strconv.Itoa(int(t))
+	}
+	return fastCommitNames[t]
+}
 
 // FastCommitRecord is one record; PAD, HEAD and TAIL are not passed on.
 type FastCommitRecord struct {

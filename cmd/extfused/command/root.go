@@ -55,6 +55,7 @@ func NewRoot() *cobra.Command {
 		newBenchCommand(),
 		newFragCommand(),
 		newInfoCommand(),
+		newJournalCommand(),
 		newMkfsCommand(),
 		newMountCommand(),
 		newSetCommand(),
