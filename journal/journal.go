@@ -32,6 +32,7 @@ type Journal struct {
 	hookCredits  int
 	beforeCommit func(h *Handle) error
 	onCommit     []func(tid TID, err error)
+	onAbort      func(err error)
 	onFastCommit func(FastCommits) error
 	step         func(string) // tests stop the machine here
 
@@ -190,6 +191,10 @@ func (j *Journal) SetCache(c *bcache.Cache) { j.cache = c }
 func (j *Journal) OnCommit(fn func(tid TID, err error)) {
 	j.onCommit = append(j.onCommit, fn)
 }
+
+// OnAbort registers fn, before Start. It is called once, by whoever meets the
+// error that aborts the journal, perhaps with commitMu or cpRun held.
+func (j *Journal) OnAbort(fn func(err error)) { j.onAbort = fn }
 
 // BeforeCommit registers fn, before Start. It is called in each commit when
 // all handles of the transaction have stopped and none can join: what it adds

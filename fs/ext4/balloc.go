@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 
+	"extfused/blockdev"
 	"extfused/blockdev/bcache"
 	"extfused/fs/ondisk"
 	"extfused/mballoc"
@@ -430,13 +431,14 @@ func (fs *FS) discardFreed(c mballoc.Cluster, n uint32) {
 	}
 	off := int64(fs.blockOf(c)) << fs.blockBits
 	size := int64(n) << fs.clusterBits << fs.blockBits
-	if err := fs.dev.Discard(off, size); err != nil {
-		if fs.discards.unsupported.CompareAndSwap(false, true) {
-			fs.logf(LevelWarn, "discard: %v; no more discards are sent", err)
-		}
-		return
+	switch err := fs.dev.Discard(off, size); {
+	case err == nil:
+		fs.discards.bytes.Add(size)
+	case !errors.Is(err, blockdev.ErrNotSupported):
+		fs.deviceFailed(err)
+	case fs.discards.unsupported.CompareAndSwap(false, true):
+		fs.logf(LevelWarn, "discard: %v; no more discards are sent", err)
 	}
-	fs.discards.bytes.Add(size)
 }
 
 // committed is called by the journal after each commit, in order: the blocks

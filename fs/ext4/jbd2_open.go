@@ -116,12 +116,11 @@ func (fs *FS) startJournal(jnl *journal.Journal) error {
 	}
 	jnl.SetCache(fs.cache)
 	jnl.OnCommit(func(tid journal.TID, err error) {
-		if err != nil {
-			fs.aborted(err)
-			return
+		if err == nil {
+			fs.committed(uint32(tid))
 		}
-		fs.committed(uint32(tid))
 	})
+	jnl.OnAbort(fs.aborted)
 	if err := jnl.Start(); err != nil {
 		return err
 	}
