@@ -53,6 +53,7 @@ func NewRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newBenchCommand(),
+		newFragCommand(),
 		newInfoCommand(),
 		newJournalCommand(),
 		newMkfsCommand(),

@@ -10,6 +10,7 @@ import (
 
 	"extfused/cmd/extfused/control"
 	"extfused/fs/ext4"
+	"extfused/fs/frag"
 	"extfused/fs/fusefs"
 	"extfused/metrics"
 )
@@ -23,6 +24,8 @@ func (d *Daemon) handlers() map[string]control.Handler {
 		"stats":  d.live(d.stats),
 		"set":    d.live(d.set),
 		"view":   d.live(d.view),
+		"frag":   d.live(d.frag),
+		"layout": d.live(d.layout),
 	}
 }
 
@@ -99,4 +102,22 @@ func (m *mortal) Write(p []byte) (int, error) {
 // sources are what metrics and views show.
 func (d *Daemon) sources() metrics.Sources {
 	return metrics.Sources{FS: d.fs, FUSE: d.files, Image: d.cfg.Image, Mountpoint: d.cfg.Mountpoint, Version: d.cfg.Version}
+}
+
+// frag surveys the file system.
+func (d *Daemon) frag(map[string]string) (any, error) { return frag.Survey(d.fs, d.ending) }
+
+// Layout is what "layout" answers.
+type Layout struct {
+	BlockSize uint32 `json:"block_size"`
+	frag.File
+}
+
+// layout says where the blocks of the file args["path"] are.
+func (d *Daemon) layout(args map[string]string) (any, error) {
+	f, err := frag.Lookup(d.fs, args["path"])
+	if err != nil {
+		return nil, err
+	}
+	return Layout{d.fs.Statfs().BlockSize, *f}, nil
 }
