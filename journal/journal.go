@@ -33,7 +33,7 @@ type Journal struct {
 	beforeCommit func(h *Handle) error
 	onCommit     []func(tid TID, err error)
 	onAbort      func(err error)
-	onFastCommit func(FastCommits) error
+	onFastCommit func(FastCommits) ([]BlockImage, error)
 	step         func(string) // tests stop the machine here
 
 	_           [64]byte
@@ -205,8 +205,11 @@ func (j *Journal) BeforeCommit(credits int, fn func(h *Handle) error) {
 	j.hookCredits, j.beforeCommit = credits, fn
 }
 
-// OnFastCommit registers the replay of fast commits, before Recover.
-func (j *Journal) OnFastCommit(fn func(FastCommits) error) { j.onFastCommit = fn }
+// OnFastCommit registers the replay of fast commits, before Recover. fn is
+// called when FsDev holds all that the log had, writes nothing, and returns
+// the blocks that the fast commits change. They become one transaction of the
+// log, so that they come home together or not at all.
+func (j *Journal) OnFastCommit(fn func(FastCommits) ([]BlockImage, error)) { j.onFastCommit = fn }
 
 // Start spawns the goroutines that commit by age and checkpoint. The log must
 // not need recovery, and the cache must be set.

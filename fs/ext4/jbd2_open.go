@@ -56,6 +56,7 @@ func (fs *FS) openJournal(sb *ondisk.SuperBlock) (*journal.Journal, *ondisk.Supe
 // recoverJournal replays, and reads the superblock again, which the replay may
 // have changed.
 func (fs *FS) recoverJournal(j *journal.Journal) (*ondisk.SuperBlock, error) {
+	j.OnFastCommit(fs.replayFastCommits)
 	if _, err := j.Recover(); err != nil {
 		return nil, fmt.Errorf("journal recovery: %w", err)
 	}
