@@ -61,6 +61,7 @@ func NewRoot() *cobra.Command {
 		newSetCommand(),
 		newStatsCommand(),
 		newSyncCommand(),
+		newTrimCommand(),
 		newUmountCommand(),
 		newVersionCommand(),
 	)

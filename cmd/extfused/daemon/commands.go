@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -26,6 +29,7 @@ func (d *Daemon) handlers() map[string]control.Handler {
 		"view":   d.live(d.view),
 		"frag":   d.live(d.frag),
 		"layout": d.live(d.layout),
+		"trim":   d.live(d.trim),
 	}
 }
 
@@ -120,4 +124,27 @@ func (d *Daemon) layout(args map[string]string) (any, error) {
 		return nil, err
 	}
 	return Layout{d.fs.Statfs().BlockSize, *f}, nil
+}
+
+// Trimmed is what "trim" answers.
+type Trimmed struct {
+	Bytes uint64 `json:"bytes"`
+}
+
+// trim tells the device of all free space, but not of runs shorter than
+// args["minlen"] bytes.
+func (d *Daemon) trim(args map[string]string) (any, error) {
+	minLen, err := strconv.ParseUint(cmp.Or(args["minlen"], "0"), 10, 64)
+	if err != nil {
+		return nil, &wrongArgs{err}
+	}
+	d.files.Drain()
+	n, err := d.fs.Trim(ext4.TrimRange{Len: math.MaxUint64, MinLen: minLen}, d.ending)
+	switch err {
+	case syscall.EINVAL:
+		return nil, &wrongArgs{errors.New("no group has room for so long a run")}
+	case syscall.EOPNOTSUPP:
+		return nil, fmt.Errorf("the device of the image knows no discards: %w", err)
+	}
+	return Trimmed{n}, err
 }
