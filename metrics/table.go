@@ -89,6 +89,7 @@ var ext4Metrics = []metric{
 	counter("extfused_ext4_inodes_deleted_total", "Inodes freed with their last name and user.", func(s *snapshot) uint64 { return uint64(s.fs.InodesEvicted) }),
 	counter("extfused_ext4_inodes_dropped_total", "Idle inodes dropped from memory.", func(s *snapshot) uint64 { return uint64(s.fs.InodesDropped) }),
 	counter("extfused_ext4_orphans_cleaned_total", "Orphans of a crash cleaned up at the mount.", func(s *snapshot) uint64 { return uint64(s.fs.OrphansCleaned) }),
+	counter("extfused_ext4_discard_calls_total", "Times that the device was told of freed space, by -o discard or a trim.", func(s *snapshot) uint64 { return uint64(s.fs.DiscardCalls) }),
 	counter("extfused_ext4_discarded_bytes_total", "Freed space that the device was told of.", func(s *snapshot) uint64 { return uint64(s.fs.DiscardedBytes) }),
 	counter("extfused_ext4_extent_status_hits_total", "Lookups of file blocks answered from memory.", func(s *snapshot) uint64 { return s.fs.Extents.Hits }),
 	counter("extfused_ext4_extent_status_misses_total", "Lookups of file blocks that read the extent tree.", func(s *snapshot) uint64 { return s.fs.Extents.Misses }),

@@ -324,16 +324,13 @@ func (fs *FS) freeBlocks(h *handle, i *Inode, blk ondisk.FsBlock, n uint32, meta
 		}
 	}
 	flags := mballoc.FreeFlags(0)
-	if h.jh == nil {
-		flags = mballoc.FreeNow
+	if h.jh == nil && !fs.opts.Discard {
+		flags = mballoc.FreeNow // else writeBackUnlogged discards and releases them, merged
 	}
 	c := fs.clusterOf(blk)
 	for n > 0 {
 		inGroup := uint64(fs.clustersPerGroup) - uint64(c)%uint64(fs.clustersPerGroup)
 		k := uint32(min(uint64(n), inGroup))
-		if flags == mballoc.FreeNow {
-			fs.discardFreed(c, k) // before: once free, they may get new content at any moment
-		}
 		if err := fs.alloc.Free(h, c, k, flags); err != nil {
 			return fs.allocError(err)
 		}
@@ -428,15 +425,10 @@ func (fs *FS) discardFreed(c mballoc.Cluster, n uint32) {
 	if !fs.opts.Discard || fs.discards.unsupported.Load() {
 		return
 	}
-	off := int64(fs.blockOf(c)) << fs.blockBits
-	size := int64(n) << fs.clusterBits << fs.blockBits
-	if err := fs.dev.Discard(off, size); err != nil {
-		if fs.discards.unsupported.CompareAndSwap(false, true) {
-			fs.logf(LevelWarn, "discard: %v; no more discards are sent", err)
-		}
-		return
+	err := fs.discard(c, n)
+	if err != nil && fs.discards.unsupported.CompareAndSwap(false, true) {
+		fs.logf(LevelWarn, "discard: %v; no more discards are sent", err)
 	}
-	fs.discards.bytes.Add(size)
 }
 
 // committed is called by the journal after each commit, in order: the blocks

@@ -193,7 +193,7 @@ func (h *handle) credits() int {
 // tid is the transaction that the step belongs to; never 0.
 func (h *handle) tid() uint32 {
 	if h.jh == nil {
-		return 1
+		return unloggedTID
 	}
 	return uint32(h.jh.TID())
 }
@@ -284,6 +284,9 @@ func (fs *FS) runningTID() uint32 {
 // Called without a handle.
 func (fs *FS) forceCommit() error {
 	if fs.jnl == nil {
+		if fs.opts.Discard { // what was freed waits for it
+			return fs.writeBackUnlogged()
+		}
 		return nil
 	}
 	if err := fs.jnl.Commit(); err != nil {
@@ -332,6 +335,9 @@ func (fs *FS) Sync() error {
 	return fs.flushDevice()
 }
 
+// unloggedTID is the one transaction of an image without a journal.
+const unloggedTID = 1
+
 // unlogged is the writing back of an image without a journal. A handle holds
 // mu shared, so that nobody changes a buffer while it is being written.
 type unlogged struct {
@@ -353,6 +359,9 @@ func (fs *FS) writeBackUnlogged() error {
 	fs.unlogged.writes.Add(1)
 	if err := fs.cache.WriteDirty(); err != nil {
 		return fs.ioError(err)
+	}
+	if fs.opts.Discard {
+		fs.committed(unloggedTID) // no handle is open: nobody frees anything meanwhile
 	}
 	return nil
 }

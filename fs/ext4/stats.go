@@ -10,8 +10,9 @@ import (
 	"extfused/mballoc"
 )
 
-// discards counts what -o discard told the device.
+// discards counts what -o discard and Trim told the device.
 type discards struct {
+	calls       atomic.Int64
 	bytes       atomic.Int64
 	unsupported atomic.Bool
 }
@@ -29,7 +30,7 @@ type Stats struct {
 	InodesLoaded, InodesEvicted         int64 // from disk; deleted
 	InodesDropped                       int64 // from memory, by the bound
 	Orphans, OrphansCleaned             int64
-	DiscardedBytes                      int64
+	DiscardCalls, DiscardedBytes        int64 // freed space that the device was told of
 	Corruptions, IOErrors               int64
 	Errors                              uint32 // s_error_count
 	ReadOnly                            bool
@@ -43,7 +44,8 @@ func (fs *FS) Stats() Stats {
 		Directories:  fs.usedDirs.Load(),
 		InodesLoaded: fs.icache.loads.Load(), InodesEvicted: fs.icache.evicts.Load(),
 		InodesDropped:  fs.icache.drops.Load(),
-		OrphansCleaned: fs.orphans.cleaned.Load(), DiscardedBytes: fs.discards.bytes.Load(),
+		OrphansCleaned: fs.orphans.cleaned.Load(),
+		DiscardCalls:   fs.discards.calls.Load(), DiscardedBytes: fs.discards.bytes.Load(),
 		Corruptions: fs.health.corruptions.Load(), IOErrors: fs.health.ioErrors.Load(),
 		ReadOnly: fs.readOnly.Load(),
 	}

@@ -32,9 +32,12 @@ var xflags = []struct{ ext4, x uint32 }{
 // fsx_nextents at 8, fsx_projid at 12, fsx_cowextsize at 16.
 const fsxattrSize = 28
 
-// Ioctl reads and sets inode flags and the project.
-func (f *FileSystem) Ioctl(_ <-chan struct{}, in *fuse.IoctlIn, inBuf []byte, _ *fuse.IoctlOut, outBuf []byte) (st fuse.Status) {
+// Ioctl reads and sets inode flags and the project, and trims.
+func (f *FileSystem) Ioctl(cancel <-chan struct{}, in *fuse.IoctlIn, inBuf []byte, _ *fuse.IoctlOut, outBuf []byte) (st fuse.Status) {
 	defer f.stats.done(OpIoctl, f.stats.begin(OpIoctl), &st)
+	if in.Cmd == fiTrim && len(inBuf) >= fiTrimBytes && len(outBuf) >= fiTrimBytes {
+		return f.trim(cancel, in, inBuf, outBuf)
+	}
 	a, err := f.fs.GetAttr(inode(in.NodeId))
 	if err != nil {
 		return status(err)

@@ -53,6 +53,7 @@ func NewRoot() *cobra.Command {
 	})
 	root.AddCommand(
 		newBenchCommand(),
+		newFragCommand(),
 		newInfoCommand(),
 		newJournalCommand(),
 		newMkfsCommand(),
@@ -60,6 +61,7 @@ func NewRoot() *cobra.Command {
 		newSetCommand(),
 		newStatsCommand(),
 		newSyncCommand(),
+		newTrimCommand(),
 		newUmountCommand(),
 		newVersionCommand(),
 	)

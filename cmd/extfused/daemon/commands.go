@@ -1,15 +1,19 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"extfused/cmd/extfused/control"
 	"extfused/fs/ext4"
+	"extfused/fs/frag"
 	"extfused/fs/fusefs"
 	"extfused/metrics"
 )
@@ -23,6 +27,9 @@ func (d *Daemon) handlers() map[string]control.Handler {
 		"stats":  d.live(d.stats),
 		"set":    d.live(d.set),
 		"view":   d.live(d.view),
+		"frag":   d.live(d.frag),
+		"layout": d.live(d.layout),
+		"trim":   d.live(d.trim),
 	}
 }
 
@@ -99,4 +106,45 @@ func (m *mortal) Write(p []byte) (int, error) {
 // sources are what metrics and views show.
 func (d *Daemon) sources() metrics.Sources {
 	return metrics.Sources{FS: d.fs, FUSE: d.files, Image: d.cfg.Image, Mountpoint: d.cfg.Mountpoint, Version: d.cfg.Version}
+}
+
+// frag surveys the file system.
+func (d *Daemon) frag(map[string]string) (any, error) { return frag.Survey(d.fs, d.ending) }
+
+// Layout is what "layout" answers.
+type Layout struct {
+	BlockSize uint32 `json:"block_size"`
+	frag.File
+}
+
+// layout says where the blocks of the file args["path"] are.
+func (d *Daemon) layout(args map[string]string) (any, error) {
+	f, err := frag.Lookup(d.fs, args["path"])
+	if err != nil {
+		return nil, err
+	}
+	return Layout{d.fs.Statfs().BlockSize, *f}, nil
+}
+
+// Trimmed is what "trim" answers.
+type Trimmed struct {
+	Bytes uint64 `json:"bytes"`
+}
+
+// trim tells the device of all free space, but not of runs shorter than
+// args["minlen"] bytes.
+func (d *Daemon) trim(args map[string]string) (any, error) {
+	minLen, err := strconv.ParseUint(cmp.Or(args["minlen"], "0"), 10, 64)
+	if err != nil {
+		return nil, &wrongArgs{err}
+	}
+	d.files.Drain()
+	n, err := d.fs.Trim(ext4.TrimRange{Len: math.MaxUint64, MinLen: minLen}, d.ending)
+	switch err {
+	case syscall.EINVAL:
+		return nil, &wrongArgs{errors.New("no group has room for so long a run")}
+	case syscall.EOPNOTSUPP:
+		return nil, fmt.Errorf("the device of the image knows no discards: %w", err)
+	}
+	return Trimmed{n}, err
 }
