@@ -22,9 +22,8 @@ func TestUntar(t *testing.T) {
 		name string
 		make func(t *testing.T) string
 	}{
-		{"our image", func(t *testing.T) string { return image(t, "6G") }},
-		{"image of mkfs.ext4", func(t *testing.T) string { return mkfsImage(t, "6G") }},
-		{"loop device", func(t *testing.T) string { return loopDevice(t, mkfsImage(t, "6G")) }},
+		{"our image in a file", func(t *testing.T) string { return image(t, "6G") }},
+		{"image of mkfs.ext4 on a loop device", func(t *testing.T) string { return loopDevice(t, mkfsImage(t, "6G")) }},
 	} {
 		t.Run(c.name, func(t *testing.T) { untarRoundTrip(t, c.make(t), tar, want, kernelGroups) })
 	}
