@@ -2,6 +2,7 @@ package blockdev
 
 import (
 	"io"
+	"slices"
 	"sync"
 )
 
@@ -297,3 +298,26 @@ func (o *Overlay) zeroChunk(r *region, reg, c, from, n int64) error {
 	}
 	return nil
 }
+
+// Changed lists, ascending, the offsets of all chunks of ChangedUnit bytes that
+// may differ from the base.
+func (o *Overlay) Changed() []int64 {
+	var offs []int64
+	for i := range o.shards {
+		s := &o.shards[i]
+		s.mu.RLock()
+		for reg, r := range s.regions {
+			for c := range r.chunk {
+				if r.chunk[c] != nil || r.hidden>>c&1 != 0 {
+					offs = append(offs, reg*regionSize+int64(c)*chunkSize)
+				}
+			}
+		}
+		s.mu.RUnlock()
+	}
+	slices.Sort(offs)
+	return offs
+}
+
+// ChangedUnit is the size of what Changed lists.
+const ChangedUnit = chunkSize

@@ -120,6 +120,9 @@ func (j *Journal) Abort(err error) {
 	j.mu.Unlock()
 	_ = j.writeSuper(func(s *SuperBlock) { s.Errno = -int32(errnoOf(err)) })
 	_ = j.flush(j.log.dev)
+	if j.onAbort != nil {
+		j.onAbort(err)
+	}
 }
 
 func (j *Journal) recordAbort(err error) bool {

@@ -244,7 +244,7 @@ func FuzzRecover(f *testing.F) {
 		if err != nil {
 			return
 		}
-		j.OnFastCommit(func(FastCommits) error { return nil })
+		j.OnFastCommit(func(FastCommits) ([]BlockImage, error) { return nil, nil })
 		if _, err := j.Recover(); err != nil {
 			if !bytes.Equal(dev, before) {
 				t.Fatalf("failed (%v), but wrote", err)

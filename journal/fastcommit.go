@@ -36,14 +36,14 @@ const (
 	FcHead     FastCommitTag = 9 // EXT4_FC_TAG_HEAD
 )
 
-var fastCommitNames = [...]string{"", "ADD_RANGE", "DEL_RANGE", "CREAT", "LINK", "UNLINK", "INODE", "PAD", "TAIL", "HEAD"}
+var fcTagNames = [...]string{"", "ADD_RANGE", "DEL_RANGE", "CREAT", "LINK", "UNLINK", "INODE", "PAD", "TAIL", "HEAD"}
 
 // String is the kernel's name, without the prefix.
 func (t FastCommitTag) String() string {
-	if t == 0 || int(t) >= len(fastCommitNames) {
+	if t == 0 || int(t) >= len(fcTagNames) {
 		return "tag " + strconv.Itoa(int(t))
 	}
-	return fastCommitNames[t]
+	return fcTagNames[t]
 }
 
 // FastCommitRecord is one record; PAD, HEAD and TAIL are not passed on.

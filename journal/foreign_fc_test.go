@@ -57,7 +57,7 @@ func fastCommitNames(t *testing.T, img *foreignImage, dev ram) (string, map[Fast
 	}
 	var names strings.Builder
 	kinds := map[FastCommitTag]int{}
-	j.OnFastCommit(func(fc FastCommits) error {
+	j.OnFastCommit(func(fc FastCommits) ([]BlockImage, error) {
 		for _, r := range fc.Tags {
 			kinds[r.Tag]++
 			if r.Tag == FcCreat {
@@ -65,7 +65,7 @@ func fastCommitNames(t *testing.T, img *foreignImage, dev ram) (string, map[Fast
 				names.WriteByte('\n')
 			}
 		}
-		return nil
+		return nil, nil
 	})
 	st, err := j.Recover()
 	if err != nil {

@@ -32,7 +32,8 @@ type Journal struct {
 	hookCredits  int
 	beforeCommit func(h *Handle) error
 	onCommit     []func(tid TID, err error)
-	onFastCommit func(FastCommits) error
+	onAbort      func(err error)
+	onFastCommit func(FastCommits) ([]BlockImage, error)
 	step         func(string) // tests stop the machine here
 
 	_           [64]byte
@@ -191,6 +192,10 @@ func (j *Journal) OnCommit(fn func(tid TID, err error)) {
 	j.onCommit = append(j.onCommit, fn)
 }
 
+// OnAbort registers fn, before Start. It is called once, by whoever meets the
+// error that aborts the journal, perhaps with commitMu or cpRun held.
+func (j *Journal) OnAbort(fn func(err error)) { j.onAbort = fn }
+
 // BeforeCommit registers fn, before Start. It is called in each commit when
 // all handles of the transaction have stopped and none can join: what it adds
 // with h (up to credits blocks) is consistent with all of the transaction and
@@ -200,8 +205,11 @@ func (j *Journal) BeforeCommit(credits int, fn func(h *Handle) error) {
 	j.hookCredits, j.beforeCommit = credits, fn
 }
 
-// OnFastCommit registers the replay of fast commits, before Recover.
-func (j *Journal) OnFastCommit(fn func(FastCommits) error) { j.onFastCommit = fn }
+// OnFastCommit registers the replay of fast commits, before Recover. fn is
+// called when FsDev holds all that the log had, writes nothing, and returns
+// the blocks that the fast commits change. They become one transaction of the
+// log, so that they come home together or not at all.
+func (j *Journal) OnFastCommit(fn func(FastCommits) ([]BlockImage, error)) { j.onFastCommit = fn }
 
 // Start spawns the goroutines that commit by age and checkpoint. The log must
 // not need recovery, and the cache must be set.

@@ -79,16 +79,18 @@ func (j *Journal) recover(st *RecoveryStats) error {
 	if err := j.flush(j.fsDev); err != nil {
 		return err
 	}
-	if len(fc.Tags) > 0 {
-		if err := j.onFastCommit(fc); err != nil {
-			return err
-		}
-		if err := j.flush(j.fsDev); err != nil {
-			return err
-		}
+	if len(fc.Tags) == 0 {
+		return j.endRecovery(found.endSeq)
 	}
 	st.FastCommits = len(fc.Tags)
-	return j.endRecovery(found.endSeq)
+	blocks, err := j.onFastCommit(fc)
+	if err != nil {
+		return err
+	}
+	if err := j.fullCommit(fc.TID, blocks); err != nil {
+		return err
+	}
+	return j.endRecovery(fc.TID + 1)
 }
 
 // Wipe marks the log empty without replaying it, for a file system whose

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"syscall"
 
+	"extfused/blockdev"
 	"extfused/blockdev/bcache"
 	"extfused/fs/ondisk"
 	"extfused/mballoc"
@@ -323,6 +324,10 @@ func (fs *FS) freeBlocks(h *handle, i *Inode, blk ondisk.FsBlock, n uint32, meta
 			}
 		}
 	}
+	if fs.replay != nil { // what is really free it decides at the end
+		fs.replay.drop(uint64(blk), n)
+		return nil
+	}
 	flags := mballoc.FreeFlags(0)
 	if h.jh == nil && !fs.opts.Discard {
 		flags = mballoc.FreeNow // else writeBackUnlogged discards and releases them, merged
@@ -425,8 +430,11 @@ func (fs *FS) discardFreed(c mballoc.Cluster, n uint32) {
 	if !fs.opts.Discard || fs.discards.unsupported.Load() {
 		return
 	}
-	err := fs.discard(c, n)
-	if err != nil && fs.discards.unsupported.CompareAndSwap(false, true) {
+	switch err := fs.discard(c, n); {
+	case err == nil:
+	case !errors.Is(err, blockdev.ErrNotSupported):
+		fs.deviceFailed(err)
+	case fs.discards.unsupported.CompareAndSwap(false, true):
 		fs.logf(LevelWarn, "discard: %v; no more discards are sent", err)
 	}
 }

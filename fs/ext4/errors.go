@@ -147,10 +147,15 @@ func noteError(sb *ondisk.SuperBlock, c *ondisk.CorruptError, now int64) {
 	}
 }
 
-// aborted makes the file system read-only after the journal gave up, once.
+// aborted makes the file system read-only after the journal gave up, or what
+// else errors= says, once.
 func (fs *FS) aborted(cause error) {
 	if !fs.health.isAborted.CompareAndSwap(false, true) {
 		return
+	}
+	damage := isCorrupt(cause)
+	if !damage {
+		fs.health.ioErrors.Add(1)
 	}
 	fs.readOnly.Store(true)
 	fs.health.mu.Lock()
@@ -161,6 +166,9 @@ func (fs *FS) aborted(cause error) {
 	}
 	fs.health.reports.Add(1)
 	go fs.reportAbort(cause)
+	if !damage && fs.errorsPolicy() == ErrorsPanic && fs.opts.Panic != nil {
+		fs.opts.Panic(cause)
+	}
 }
 
 // reportAbort tells the operator and the superblock. It does I/O, so it runs

@@ -117,6 +117,8 @@ type FS struct {
 	orphans  orphanState
 	discards discards
 
+	replay *fcReplay // this file system exists only to replay fast commits
+
 	readOnly atomic.Bool  // nothing may be changed (any more)
 	stopped  atomic.Int32 // 0: running; else 1 + ShutdownMode
 	health   health

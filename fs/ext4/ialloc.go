@@ -172,18 +172,24 @@ func (fs *FS) allocInodeIn(h *handle, g ondisk.GroupNumber, gr *group, isDir boo
 func (fs *FS) takeInodeLocked(g ondisk.GroupNumber, gr *group, bm []byte, isDir bool) (idx int, fresh bool) {
 	n, ok := nextZeroBit(bm, gr.inoHint, fs.inodesPerGroup)
 	gr.inoHint = n
-	d := gr.desc
-	free := d.FreeInodes()
-	if !ok || free == 0 {
+	if !ok || gr.desc.FreeInodes() == 0 {
 		return -1, false
 	}
 	gr.inoHint = n + 1
+	return int(n), fs.takeIndexLocked(g, gr, bm, n, isDir)
+}
+
+// takeIndexLocked marks the free inode with index n of the group as used; fresh
+// as for takeInodeLocked.
+func (fs *FS) takeIndexLocked(g ondisk.GroupNumber, gr *group, bm []byte, n uint32, isDir bool) (fresh bool) {
+	d := gr.desc
 	first := n - n%fs.inodesPerBlock
 	fresh = countSet(bm, first, min(fs.inodesPerBlock, fs.inodesPerGroup-first)) == 0
 	setBits(bm, n, 1)
 	fs.noteUsedInode(d, n)
-	d.SetFreeInodes(free - 1)
-	gr.freeInodes.Store(free - 1)
+	free := d.FreeInodes() - 1
+	d.SetFreeInodes(free)
+	gr.freeInodes.Store(free)
 	dirs := int64(0)
 	if isDir {
 		dirs = 1
@@ -193,7 +199,7 @@ func (fs *FS) takeInodeLocked(g ondisk.GroupNumber, gr *group, bm []byte, isDir 
 	fs.csum.SetInodeBitmap(d, bm)
 	fs.csum.SetGroupDesc(g, d)
 	fs.addInodes(g, -1, dirs)
-	return int(n), fresh
+	return fresh
 }
 
 // noteUsedInode ends the group's inode table being uninitialised, and moves

@@ -308,9 +308,19 @@ func (fs *FS) flushDevice() error {
 		return nil
 	}
 	if err := fs.dev.Flush(); err != nil {
-		return fs.ioError(err)
+		fs.deviceFailed(err)
+		return syscall.EIO
 	}
 	return nil
+}
+
+// deviceFailed ends all changes after an error that leaves open what of the
+// writes before it is durable: nobody may be told afterwards that it is.
+func (fs *FS) deviceFailed(err error) {
+	if fs.jnl != nil {
+		fs.jnl.Abort(err)
+	}
+	fs.aborted(err)
 }
 
 // Sync commits the running transaction and makes everything written before
@@ -358,7 +368,8 @@ func (fs *FS) writeBackUnlogged() error {
 	defer fs.unlogged.mu.Unlock()
 	fs.unlogged.writes.Add(1)
 	if err := fs.cache.WriteDirty(); err != nil {
-		return fs.ioError(err)
+		fs.deviceFailed(err)
+		return syscall.EIO
 	}
 	if fs.opts.Discard {
 		fs.committed(unloggedTID) // no handle is open: nobody frees anything meanwhile
@@ -366,13 +377,20 @@ func (fs *FS) writeBackUnlogged() error {
 	return nil
 }
 
-// ioError reports a failed read or write of the device to the operator and
-// gives the errno for the caller.
+// ioError counts a failed read or write of the device, tells the operator of
+// the first one of its kind, and gives the errno for the caller.
 func (fs *FS) ioError(err error) error {
 	fs.health.ioErrors.Add(1)
+	kind := "I/O"
 	var op *blockdev.OpError
+	if errors.As(err, &op) {
+		kind = op.Op
+	}
+	if fs.health.firstTime(kind) {
+		fs.logf(LevelError, "%v; further %s errors are only counted", err, kind)
+	}
 	var no syscall.Errno
-	if errors.As(err, &op) && errors.As(op.Err, &no) && no == syscall.ENOSPC {
+	if op != nil && errors.As(op.Err, &no) && no == syscall.ENOSPC {
 		return syscall.ENOSPC
 	}
 	return syscall.EIO

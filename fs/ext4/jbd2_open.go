@@ -56,6 +56,7 @@ func (fs *FS) openJournal(sb *ondisk.SuperBlock) (*journal.Journal, *ondisk.Supe
 // recoverJournal replays, and reads the superblock again, which the replay may
 // have changed.
 func (fs *FS) recoverJournal(j *journal.Journal) (*ondisk.SuperBlock, error) {
+	j.OnFastCommit(fs.replayFastCommits)
 	if _, err := j.Recover(); err != nil {
 		return nil, fmt.Errorf("journal recovery: %w", err)
 	}
@@ -116,12 +117,11 @@ func (fs *FS) startJournal(jnl *journal.Journal) error {
 	}
 	jnl.SetCache(fs.cache)
 	jnl.OnCommit(func(tid journal.TID, err error) {
-		if err != nil {
-			fs.aborted(err)
-			return
+		if err == nil {
+			fs.committed(uint32(tid))
 		}
-		fs.committed(uint32(tid))
 	})
+	jnl.OnAbort(fs.aborted)
 	if err := jnl.Start(); err != nil {
 		return err
 	}
