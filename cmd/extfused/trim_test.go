@@ -38,7 +38,11 @@ func (b *box) trim(args ...string) int64 {
 	return n
 }
 
-// fill makes a tree of n files of size bytes in ten directories.
+// fillPerDir is how many files fill puts into each directory, as many as a
+// source tree has.
+const fillPerDir = 20
+
+// fill makes a tree of n files of size bytes, a directory after the other.
 func (b *box) fill(name string, n, size int) {
 	b.t.Helper()
 	data := make([]byte, size)
@@ -46,8 +50,8 @@ func (b *box) fill(name string, n, size int) {
 		data[k] = byte(k) | 1
 	}
 	for k := range n {
-		dir := b.path(name, fmt.Sprint(k%10))
-		if k < 10 {
+		dir := b.path(name, fmt.Sprint(k/fillPerDir))
+		if k%fillPerDir == 0 {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				b.t.Fatal(err)
 			}
@@ -134,10 +138,10 @@ func TestFstrim(t *testing.T) {
 // TestDiscardOfATree: rm -rf with -o discard costs at most a tenth as many
 // discards as extents were freed, with a journal and without one.
 func TestDiscardOfATree(t *testing.T) {
-	for name, mkfs := range map[string][]string{"journal": nil, "no journal": {"-O", "^has_journal"}} {
+	for name, mkfs := range map[string][]string{"journal": {"-b", "4096"}, "no journal": {"-b", "4096", "-O", "^has_journal"}} {
 		t.Run(name, func(t *testing.T) {
 			b := newBox(t, "256M", mkfs...)
-			b.mount("-o", "discard,data=writeback")
+			b.mount("-o", "discard,data=writeback,commit=30")
 			b.fill("tree", 3000, 30<<10)
 			if r := extfused(t, "sync", b.mnt); r.code != 0 {
 				t.Fatal(r.stderr)
@@ -149,8 +153,10 @@ func TestDiscardOfATree(t *testing.T) {
 			}
 			var calls, bytes int64
 			var extents uint64
+			if r := extfused(t, "sync", b.mnt); r.code != 0 {
+				t.Fatal(r.stderr)
+			}
 			eventually(t, "all that was freed is discarded", func() bool {
-				extfused(t, "sync", b.mnt)
 				s := b.stats().FS
 				calls, bytes = s.DiscardCalls-before.DiscardCalls, s.DiscardedBytes-before.DiscardedBytes
 				extents = s.Allocator.FreedExtents - before.Allocator.FreedExtents

@@ -48,12 +48,21 @@ func (fs *FS) Trim(r TrimRange, stop func() error) (trimmed uint64, err error) {
 		if err := stop(); err != nil {
 			return err
 		}
-		return fs.discard(c, n)
+		return fs.trimError(fs.discard(c, n))
 	})
-	if errors.Is(err, blockdev.ErrNotSupported) {
-		err = syscall.EOPNOTSUPP
-	}
 	return n << shift, err
+}
+
+// trimError is what Trim returns when a discard failed.
+func (fs *FS) trimError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, blockdev.ErrNotSupported):
+		return syscall.EOPNOTSUPP
+	}
+	fs.deviceFailed(err)
+	return syscall.EIO
 }
 
 // discard tells the device that clusters hold nothing.
