@@ -55,6 +55,8 @@ func (i *Inode) maySetAttr(s *SetAttr) error {
 		return syscall.EPERM
 	case frozen != 0 && s.Valid&^(SetFlags) != 0 && !timesNow:
 		return syscall.EPERM
+	case s.Valid&SetFlags != 0 && s.Flags&^i.raw.Flags&ondisk.InodeJournalData != 0:
+		return syscall.EOPNOTSUPP // chattr +j
 	case s.Valid&SetSize == 0:
 		return nil
 	case i.isDir():

@@ -57,6 +57,8 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.ENXIO
 	case i.raw.Flags&(ondisk.InodeEncrypt|ondisk.InodeInlineData) != 0:
 		return syscall.EOPNOTSUPP
+	case writes && i.raw.Flags&ondisk.InodeJournalData != 0: // chattr +j: its data would have to be logged
+		return syscall.EOPNOTSUPP
 	case writes && i.raw.Flags&ondisk.InodeImmutable != 0:
 		return syscall.EPERM
 	case writes && i.raw.Flags&ondisk.InodeAppend != 0 && flags&syscall.O_APPEND == 0:

@@ -411,15 +411,16 @@ func (w *kernelLoad) removeOpen(k int) error {
 	return w.remove(k)
 }
 
-// removeTree removes a directory with all that is in it.
+// removeTree makes a directory, commits it, and removes it: its block is revoked.
 func (w *kernelLoad) removeTree() {
-	if len(w.dirs) == 0 {
-		return
+	w.t.Helper()
+	dir := filepath.Join(w.dir, "gone")
+	err := os.Mkdir(dir, 0o755)
+	for k := range 5 {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, fmt.Sprint(k)), w.bytes(), 0o644))
 	}
-	gone := w.dirs[0] + "/"
-	w.files = slices.DeleteFunc(w.files, func(name string) bool { return strings.HasPrefix(name, gone) })
-	w.dirs = slices.DeleteFunc(w.dirs, func(name string) bool { return strings.HasPrefix(name+"/", gone) })
-	if err := os.RemoveAll(gone); err != nil {
+	syncFS(w.t, w.dir)
+	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
 		w.t.Error(err)
 	}
 }

@@ -225,7 +225,7 @@ func scrapeCounts(url string) (map[string]uint64, error) {
 		if err != nil {
 			return nil, err
 		}
-		m[op] = uint64(v)
+		m[strings.ToUpper(op)] = uint64(v)
 	}
 	return m, sc.Err()
 }

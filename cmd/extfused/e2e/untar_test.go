@@ -22,9 +22,8 @@ func TestUntar(t *testing.T) {
 		name string
 		make func(t *testing.T) string
 	}{
-		{"our image", func(t *testing.T) string { return image(t, "6G") }},
-		{"image of mkfs.ext4", func(t *testing.T) string { return mkfsImage(t, "6G") }},
-		{"loop device", func(t *testing.T) string { return loopDevice(t, mkfsImage(t, "6G")) }},
+		{"our image in a file", func(t *testing.T) string { return image(t, "6G") }},
+		{"image of mkfs.ext4 on a loop device", func(t *testing.T) string { return loopDevice(t, mkfsImage(t, "6G")) }},
 	} {
 		t.Run(c.name, func(t *testing.T) { untarRoundTrip(t, c.make(t), tar, want, kernelGroups) })
 	}
@@ -34,7 +33,8 @@ func untarRoundTrip(t *testing.T, img, tar string, want map[string]entry, kernel
 	before := freeBlocks(t, img)
 	m := mountImage(t, img)
 	run(t, "tar", "-xf", tar, "-C", m.dir)
-	sameTree(t, "before the unmount", want, snapshot(t, m.dir))
+	ours := snapshot(t, m.dir)
+	sameTree(t, "before the unmount", want, ours)
 	m.umount()
 
 	groups := groupsTouched(before, freeBlocks(t, img))
@@ -45,11 +45,11 @@ func untarRoundTrip(t *testing.T, img, tar string, want map[string]entry, kernel
 		t.Errorf("%s%% of the files are not contiguous, want 0.0", p)
 	}
 	dir, umount := kernelMount(t, img, "ro")
-	sameTree(t, "through the kernel", want, snapshot(t, dir))
+	sameTree(t, "through the kernel", ours, snapshot(t, dir))
 	umount()
 
 	m = mountImage(t, img)
-	sameTree(t, "after a remount", want, snapshot(t, m.dir))
+	sameTree(t, "after a remount", ours, snapshot(t, m.dir))
 	names, err := os.ReadDir(m.dir)
 	if err != nil {
 		t.Fatal(err)

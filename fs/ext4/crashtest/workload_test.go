@@ -188,14 +188,14 @@ func (w *workload) writeWords(n *node, at, count int) error {
 		return fmt.Errorf("a write took %d bytes", done)
 	}
 	if end := int64(at)*wordSize + int64(done); end > n.size {
-		// fdatasync of a mere overwrite need not commit anything.
-		n.size, n.lastData = end, w.op
+		// fsync of a mere overwrite need not commit anything: mtime may be the
+		// same as before.
+		n.size, n.lastData, n.lastMeta = end, w.op, w.op
 	}
 	n.words = resized(n.words, n.size)
 	for i := range done / wordSize {
 		n.words[at+i] = uint32(w.op)
 	}
-	n.lastMeta = w.op
 	return err
 }
 
@@ -259,8 +259,9 @@ func (w *workload) fallocate() (string, error) {
 		if err == nil && mode == 0 && off+length > n.size {
 			n.size = off + length
 			n.words = resized(n.words, n.size)
+			n.lastData = w.op
 		}
-		n.lastMeta, n.lastData = w.op, w.op
+		n.lastMeta = w.op // but fdatasync need not commit what changed no mapping
 		return err
 	})
 }
@@ -277,7 +278,7 @@ func (w *workload) punch() (string, error) {
 		if err == nil {
 			n.words = slices.Clone(n.words)
 			clear(n.words[at : at+count])
-			n.lastMeta, n.lastData = w.op, w.op
+			n.lastMeta = w.op // as for fallocate: it may have been a hole already
 		}
 		return err
 	})
