@@ -34,31 +34,42 @@ func TestViews(t *testing.T) {
 	}
 }
 
-// TestViewsUntilTheEnd asks for all views while files come and go, and on
-// through the unmount: each is answered, or told that the mount is ending.
-func TestViewsUntilTheEnd(t *testing.T) {
+// tooLate tells whether a command says that there is no mount any more.
+func tooLate(r result) bool {
+	for _, text := range []string{"the mount is ending", "without an answer", "no mount of extfused", "does not answer", "not connected", "connection reset", "connection abort", "broken pipe"} {
+		if strings.Contains(r.stderr, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestCommandsUntilTheEnd gives all commands while files come and go, and on
+// through the unmount: each is answered, or told that it comes too late.
+func TestCommandsUntilTheEnd(t *testing.T) {
 	b := newBox(t, "300M", "-b", "1024")
 	b.mount()
+	commands := [][]string{{"set", b.mnt, "mb_max_to_scan=100"}, {"frag", b.mnt}, {"frag", b.mnt, "/"}, {"trim", b.mnt}}
+	for _, v := range metrics.Views {
+		commands = append(commands, []string{"stats", b.mnt, v.Name})
+	}
 	var wg sync.WaitGroup
 	stop := make(chan struct{})
-	for _, v := range metrics.Views {
+	for _, args := range commands {
 		wg.Go(func() {
-			for n := 0; ; n++ {
-				r := extfused(t, "stats", b.mnt, v.Name)
+			for {
+				r := extfused(t, args...)
+				ending := false
 				select {
 				case <-stop:
-					if r.code != 0 {
-						gone := r.code == 12 || r.code == 7 && strings.Contains(r.stderr, "not connected") || strings.Contains(r.stderr, "the mount is ending") || strings.Contains(r.stderr, "without an answer")
-						if !gone {
-							t.Errorf("%s during the unmount: exit %d: %s", v.Name, r.code, r.stderr)
-						}
-						return
-					}
+					ending = true
 				default:
-					if r.code != 0 {
-						t.Errorf("%s under load: exit %d: %s", v.Name, r.code, r.stderr)
-						return
+				}
+				if r.code != 0 {
+					if !ending || !tooLate(r) {
+						t.Errorf("%v: exit %d: %s (the mount is ending: %v)", args, r.code, r.stderr, ending)
 					}
+					return
 				}
 			}
 		})
@@ -73,7 +84,11 @@ func TestViewsUntilTheEnd(t *testing.T) {
 		}
 	}
 	close(stop)
-	r := extfused(t, "umount", b.mnt)
+	var r result
+	eventually(t, "the mount is not in use for a moment", func() bool {
+		r = extfused(t, "umount", b.mnt)
+		return r.code != 8
+	})
 	wg.Wait()
 	if r.code != 0 {
 		t.Fatalf("umount: exit %d: %s", r.code, r.stderr)
