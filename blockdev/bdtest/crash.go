@@ -63,7 +63,13 @@ type Player struct {
 	durable *blockdev.Overlay
 	full    *blockdev.Overlay
 	pending []int // operations in full and not in durable, ascending
+
+	wholeOff, wholeEnd int64 // see KeepWhole
 }
+
+// KeepWhole makes n bytes from off on, which begin at a sector, one that is
+// written whole or not at all: for a format that relies on it.
+func (p *Player) KeepWhole(off, n int64) { p.wholeOff, p.wholeEnd = off, off+n }
 
 // NewPlayer starts at position 0, the base alone. It sees what was logged up
 // to now.
@@ -181,7 +187,7 @@ func (p *Player) build(pick func(k, n int) bool, mostlyKept bool) (blockdev.Devi
 	}
 	o := blockdev.NewOverlay(p.durable)
 	for n, i := range p.pending {
-		if err := keptRuns(p.log[i], func(k int) bool { return pick(k, n) }, func(from, to int64) error {
+		if err := p.keptRuns(p.log[i], func(k int) bool { return pick(k, n) }, func(from, to int64) error {
 			return apply(o, p.log[i], from, to)
 		}); err != nil {
 			return nil, err
@@ -196,7 +202,7 @@ func (p *Player) takeOut(pick func(k, n int) bool) (blockdev.Device, error) {
 	o := blockdev.NewOverlay(p.full)
 	for n, i := range p.pending {
 		op := p.log[i]
-		err := keptRuns(op, func(k int) bool { return !pick(k, n) }, func(from, to int64) error {
+		err := p.keptRuns(op, func(k int) bool { return !pick(k, n) }, func(from, to int64) error {
 			if err := copyRange(o, p.durable, op.Off+from, to-from); err != nil {
 				return err
 			}
@@ -242,14 +248,18 @@ func copyRange(dst, src blockdev.Device, off, n int64) error {
 // keptRuns cuts an operation at the device's sector borders, asks for each
 // sector in order, and calls do for each run of kept ones. Large zeroes are
 // asked in fewer, larger pieces.
-func keptRuns(op Op, keep func(k int) bool, do func(from, to int64) error) error {
+func (p *Player) keptRuns(op Op, keep func(k int) bool, do func(from, to int64) error) error {
 	unit := int64(SectorSize)
 	for op.Data == nil && op.Len/unit > 4096 {
 		unit *= 2
 	}
 	start := int64(-1)
 	for k, at := 0, int64(0); at < op.Len; k++ {
-		end := min(op.Len, (op.Off+at)/unit*unit+unit-op.Off)
+		next := (op.Off+at)/unit*unit + unit
+		if here := op.Off + at; here >= p.wholeOff && here < p.wholeEnd {
+			next = max(next, p.wholeEnd)
+		}
+		end := min(op.Len, next-op.Off)
 		if keep(k) {
 			if start < 0 {
 				start = at
