@@ -302,6 +302,24 @@ func TestLoopAttachedFileIsInUse(t *testing.T) {
 	}
 }
 
+// Two writers must not meet through two names of the same bytes, whichever
+// comes first.
+func TestLoopDeviceOfALockedFileIsInUse(t *testing.T) {
+	path := image(t, 1<<20)
+	d := open(t, path, blockdev.OpenOptions{})
+	dev := loop(t, path)
+	for _, ro := range []bool{false, true} {
+		_, err := blockdev.OpenFile(dev, blockdev.OpenOptions{ReadOnly: ro})
+		var iu *blockdev.InUseError
+		if !errors.As(err, &iu) || iu.PID != os.Getpid() {
+			t.Fatalf("read-only %v: %s, whose file is locked: %v", ro, dev, err)
+		}
+	}
+	open(t, dev, blockdev.OpenOptions{ReadOnly: true, NoLock: true}).Close()
+	d.Close()
+	open(t, dev, blockdev.OpenOptions{}).Close()
+}
+
 func TestBlockDeviceIsExclusive(t *testing.T) {
 	dev := loop(t, image(t, 4<<20))
 	d := open(t, dev, blockdev.OpenOptions{})

@@ -145,6 +145,37 @@ func loopHolder(f *os.File, path string) error {
 	return nil
 }
 
+// backingHolder refuses a loop device, or a partition of one, whose file
+// somebody has locked: opening the device tells nothing about that.
+func backingHolder(f *os.File, path string, shared bool) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	sys := fmt.Sprintf("/sys/dev/block/%d:%d/", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	name, err := os.ReadFile(sys + "loop/backing_file")
+	if err != nil {
+		name, err = os.ReadFile(sys + "../loop/backing_file")
+	}
+	if err != nil {
+		return nil // no loop device
+	}
+	back, err := os.Open(strings.TrimSuffix(string(name), "\n"))
+	if err != nil {
+		return nil // deleted, or elsewhere: nobody else finds it either
+	}
+	defer back.Close()
+	lk := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart}
+	if shared {
+		lk.Type = unix.F_RDLCK
+	}
+	typ := lk.Type
+	if err := unix.FcntlFlock(back.Fd(), unix.F_OFD_GETLK, &lk); err != nil || lk.Type == unix.F_UNLCK {
+		return nil
+	}
+	return fileHolder(back, back.Name(), typ)
+}
+
 // blockHolder builds the error for a block device whose exclusive open said
 // EBUSY: a mount, or a process that has it open.
 func blockHolder(path string) error {

@@ -36,12 +36,19 @@ func (e *NotWritableError) Error() string {
 
 func (e *NotWritableError) Unwrap() error { return e.Err }
 
+// KindError means that a path is neither a regular file nor a block device.
+type KindError struct{ Path string }
+
+func (e *KindError) Error() string {
+	return e.Path + " is neither a regular file nor a block device"
+}
+
 // OpenFile opens a regular file or a block device.
 //
 // A regular file gets an open-file-description lock over all of it: exclusive
 // for writers, shared for readers. A block device is opened with O_EXCL, which
-// the kernel's own mounts respect. Errors: *InUseError, *NotWritableError, or
-// an *fs.PathError.
+// the kernel's own mounts respect. Errors: *InUseError, *NotWritableError,
+// *KindError, or an *fs.PathError.
 func OpenFile(path string, o OpenOptions) (Device, error) {
 	if o.NoLock && !o.ReadOnly {
 		return nil, fmt.Errorf("%s: an image may be opened without a lock for reading only", path)
@@ -84,7 +91,7 @@ func isBlock(path string, st os.FileInfo) (bool, error) {
 	case m.IsDir():
 		return false, &fs.PathError{Op: "open", Path: path, Err: syscall.EISDIR}
 	}
-	return false, fmt.Errorf("%s is neither a regular file nor a block device", path)
+	return false, &KindError{Path: path}
 }
 
 func openImage(path string, o OpenOptions, block bool) (*os.File, error) {
@@ -124,6 +131,11 @@ func newOSDevice(f *os.File, path string, o OpenOptions, block bool) (Device, er
 		return nil, fmt.Errorf("%s changed its kind while it was opened", path)
 	}
 	if block {
+		if !o.NoLock {
+			if err := backingHolder(f, path, o.ReadOnly); err != nil {
+				return nil, err
+			}
+		}
 		return newBlock(f, o.ReadOnly)
 	}
 	if !o.NoLock {

@@ -61,6 +61,7 @@ func TestBadInput(t *testing.T) {
 		{"noload without ro", command.ExitUsage, []string{"noload", "ro"}, []string{"mount", "-o", "noload", b.img, b.mnt}},
 		{"bad log level", command.ExitUsage, []string{"loud"}, []string{"mount", "--log-level", "loud", b.img, b.mnt}},
 		{"no image", command.ExitImage, []string{"nowhere does not exist"}, []string{"mount", filepath.Join(dir, "nowhere"), b.mnt}},
+		{"image is a character device", command.ExitImage, []string{"/dev/null"}, []string{"mount", "/dev/null", b.mnt}},
 		{"image is a directory", command.ExitImage, []string{dir}, []string{"mount", dir, b.mnt}},
 		{"zeroes", command.ExitNotExt4, []string{zeroes, "mkfs"}, []string{"mount", zeroes, b.mnt}},
 		{"another file system", command.ExitNotExt4, []string{xfs, "XFS"}, []string{"mount", xfs, b.mnt}},

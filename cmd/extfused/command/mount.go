@@ -135,6 +135,7 @@ func imageExit(err error) error {
 		return nil
 	}
 	code := ExitFailure
+	var kind *blockdev.KindError
 	switch {
 	case blockdev.InUse(err):
 		code = ExitInUse
@@ -146,7 +147,7 @@ func imageExit(err error) error {
 		code = ExitUsage
 	case errors.Is(err, fs.ErrPermission):
 		code = ExitPermission
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EISDIR), errors.Is(err, syscall.ENXIO), errors.As(err, &kind):
 		code = ExitImage
 	}
 	return &ExitError{Code: code, Err: err}
