@@ -156,6 +156,9 @@ func TestSecondDaemonIsRefused(t *testing.T) {
 	if r.code != command.ExitInUse || !strings.Contains(r.stderr, fmt.Sprint(b.pid())) {
 		t.Errorf("second daemon: exit %d, %q; want %d, and process %d named", r.code, r.stderr, command.ExitInUse, b.pid())
 	}
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", b.pid())); err != nil || string(comm) != "extfused\n" {
+		t.Errorf("the daemon's name is %q, %v", comm, err)
+	}
 	r = extfused(t, "mount", "-o", "ro", b.img, other)
 	if r.code != command.ExitInUse {
 		t.Errorf("second daemon, ro: exit %d, %q; want %d", r.code, r.stderr, command.ExitInUse)

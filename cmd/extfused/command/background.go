@@ -74,6 +74,8 @@ func readyPipe() *readyWriter {
 	}
 	os.Unsetenv(readyEnv)
 	unix.CloseOnExec(fd)
+	// It is exe otherwise, to ps and to who is told that it holds the image.
+	os.WriteFile("/proc/self/comm", []byte("extfused"), 0)
 	return &readyWriter{os.NewFile(uintptr(fd), "ready")}
 }
 

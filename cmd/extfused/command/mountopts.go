@@ -183,7 +183,7 @@ func parseMountOption(c *daemon.Config, o string) error {
 			return nil
 		}
 	}
-	return Exitf(ExitUsage, "unknown mount option %q; README.md lists them", o)
+	return Exitf(ExitUsage, "unknown mount option %q; extfused mount --help lists them", o)
 }
 
 func wrapUsage(option string, err error) error {

@@ -53,7 +53,7 @@ func (d *Daemon) unmountOrDetach() {
 	if !errors.Is(err, syscall.EBUSY) {
 		d.log.Error("unmount", zap.Error(err))
 	}
-	d.log.Warn("the mount is in use: it is detached, and ends with its last user; a second signal ends it at once")
+	d.log.Warn("the mount is in use: it is detached, and ends with its last user; a second signal cuts the users off")
 	if err := d.fs.Sync(); err != nil {
 		d.log.Error("commit", zap.Error(err))
 	}
