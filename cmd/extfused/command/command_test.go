@@ -187,6 +187,17 @@ func TestHelperArgs(t *testing.T) {
 	}
 }
 
+// mount(8) keeps x- options to itself: the flags need names without.
+func TestHelperTakesFlagsOutOfOptions(t *testing.T) {
+	for _, x := range []string{"", "x-"} {
+		o := &mountCmdOptions{options: []string{"ro," + x + "extfused.metrics=[::1]:1,noatime", x + "extfused.log-level=warn," + x + "extfused.log-file=/l"}}
+		o.takeHelperOptions()
+		if o.metrics != "[::1]:1" || o.logLevel != "warn" || o.logFile != "/l" || !slices.Equal(o.options, []string{"ro,noatime", ""}) {
+			t.Errorf("%q: %+v", x, o)
+		}
+	}
+}
+
 func TestErrorsAreOneLine(t *testing.T) {
 	var b bytes.Buffer
 	printError(&b, "extfused x", errors.New("first\nsecond\n"))

@@ -75,8 +75,8 @@ func parseHelperArgs(args []string) (h helperArgs, err error) {
 	return h, nil
 }
 
-// runMountHelper mounts as mount(8) asks. Options x-extfused.metrics=,
-// x-extfused.log-level= and x-extfused.log-file= stand for the flags of
+// runMountHelper mounts as mount(8) asks. Options extfused.metrics=,
+// extfused.log-level= and extfused.log-file= stand for the flags of
 // `extfused mount`.
 func runMountHelper(args []string, stdout, stderr io.Writer) error {
 	h, err := parseHelperArgs(args)
@@ -98,19 +98,25 @@ func runMountHelper(args []string, stdout, stderr io.Writer) error {
 	return o.run(cmd, h.spec, h.dir)
 }
 
-// takeHelperOptions reads flags that are spelled as mount options.
+// takeHelperOptions takes out flags that are spelled as mount options. With x-
+// before them they are accepted, too, but mount(8) of util-linux passes nothing
+// on that starts so.
 func (o *mountCmdOptions) takeHelperOptions() {
-	for _, list := range o.options {
+	for i, list := range o.options {
+		var rest []string
 		for opt := range strings.SplitSeq(list, ",") {
 			name, value, _ := strings.Cut(opt, "=")
-			switch name {
-			case "x-extfused.metrics":
+			switch strings.TrimPrefix(name, "x-") {
+			case "extfused.metrics":
 				o.metrics = value
-			case "x-extfused.log-level":
+			case "extfused.log-level":
 				o.logLevel = value
-			case "x-extfused.log-file":
+			case "extfused.log-file":
 				o.logFile = value
+			default:
+				rest = append(rest, opt)
 			}
 		}
+		o.options[i] = strings.Join(rest, ",")
 	}
 }
