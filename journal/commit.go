@@ -176,7 +176,8 @@ func (j *Journal) finish(t *Transaction) {
 		// A home write that began before its block was freed must have ended
 		// before the callbacks let the block be used again.
 		j.homeMu.Lock()
-		j.homeMu.Unlock() //nolint:staticcheck // an empty section is the point
+		//lint:ignore SA2001 waiting for it is the point
+		j.homeMu.Unlock()
 	}
 	j.cp.Lock()
 	j.finishHeads(t)

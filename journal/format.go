@@ -50,9 +50,7 @@ func newSuperBlock(p FormatParams) *SuperBlock {
 	}
 	if len(p.Users) > 0 {
 		s.NrUsers = uint32(len(p.Users))
-		for i, u := range p.Users {
-			s.Users[i] = u
-		}
+		copy(s.Users[:], p.Users)
 	}
 	if s.hasSuperChecksum() {
 		s.CsumType = checksumCRC32C

@@ -105,10 +105,7 @@ type FS struct {
 	freeClusters atomic.Int64
 	freeInodes   atomic.Int64
 	usedDirs     atomic.Int64
-	// claimed counts clusters that running allocations have been promised and
-	// not yet marked.
-	claimed  atomic.Int64
-	overhead uint64 // blocks; what statfs does not count as data
+	overhead     uint64 // blocks; what statfs does not count as data
 
 	jnl      *journal.Journal // nil: no journal
 	unlogged unlogged         // what replaces it

@@ -52,7 +52,6 @@ type Inode struct {
 	// file; the links are guarded by orphans.mu.
 	orphan                 atomic.Bool
 	orphanPrev, orphanNext *Inode
-	orphanSlot             int32 // slot in the orphan file plus one; 0: on the list
 
 	// refs counts lookups, open files and pins. It only leaves zero under the
 	// shard's lock.
@@ -168,14 +167,6 @@ func (fs *FS) iget(ino ondisk.InodeNumber) (*Inode, error) {
 	}
 	fs.icache.loads.Add(1)
 	return i, nil
-}
-
-// peek returns the inode pinned if it is in core, without reading it.
-func (fs *FS) peek(ino ondisk.InodeNumber) *Inode {
-	sh := fs.icache.shard(ino)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	return sh.findLocked(ino)
 }
 
 // ihold takes another reference; the caller already has one.
@@ -474,9 +465,6 @@ func (i *Inode) writeNew(h *handle, b *bcache.Buffer) error {
 // noteDatasync says that what h changed is needed to read the data back, so
 // that fdatasync must wait for it: size and mapping, not times.
 func (i *Inode) noteDatasync(h *handle) { i.datasyncTID.Store(h.tid()) }
-
-// csumSeed is what the checksums of the inode's own blocks start from.
-func (i *Inode) csumSeed() uint32 { return i.seed }
 
 // isDir, isReg and isLink tell the file type, which never changes.
 func (i *Inode) isDir() bool  { return i.raw.Mode&ondisk.ModeFmt == ondisk.ModeDir }

@@ -152,12 +152,6 @@ func (h *handle) revoke(blk ondisk.FsBlock) error {
 	return h.fs.journalError(h.jh.Revoke(uint64(blk)))
 }
 
-// extend asks for n more credits within the running transaction; false: there
-// is no room, restart instead.
-func (h *handle) extend(n int) bool {
-	return h.jh == nil || h.jh.Extend(n)
-}
-
 // ensure makes sure that n credits are left, extending if need be; false:
 // restart.
 func (h *handle) ensure(n int) bool {
@@ -182,14 +176,6 @@ func (h *handle) restart(credits int) error {
 	return h.fs.journalError(err)
 }
 
-// credits is what is left of begin's number.
-func (h *handle) credits() int {
-	if h.jh == nil {
-		return 1 << 30
-	}
-	return h.jh.Credits()
-}
-
 // tid is the transaction that the step belongs to; never 0.
 func (h *handle) tid() uint32 {
 	if h.jh == nil {
@@ -198,26 +184,10 @@ func (h *handle) tid() uint32 {
 	return uint32(h.jh.TID())
 }
 
-// setSync asks for a commit as soon as the step ends.
-func (h *handle) setSync() {
-	if h.jh != nil {
-		h.jh.SetSync()
-	}
-}
-
 // maxCredits is the largest step that one transaction can hold. A journal of
 // the least size has fewer than the sums above, which are worst cases: the
 // step then starts with what there is, and may borrow.
 func (fs *FS) maxCredits() int { return fs.jnl.MaxCredits() }
-
-// revokeRoom is how many more metadata blocks the transaction lets its steps
-// free; one that frees many restarts when it runs out.
-func (h *handle) revokeRoom() int {
-	if h.jh == nil {
-		return 1 << 30
-	}
-	return h.jh.RevokeRoom()
-}
 
 // journalError turns the journal's errors into ours. An aborted journal makes
 // the file system read-only, once.

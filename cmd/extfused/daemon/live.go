@@ -35,6 +35,7 @@ func (d *Daemon) ending() error {
 // closed, so none begins.
 func (d *Daemon) awaitUsers() {
 	d.users.Lock()
+	//lint:ignore SA2001 waiting for it is the point
 	d.users.Unlock()
 }
 
