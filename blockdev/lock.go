@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -123,12 +124,27 @@ func commOf(pid int) string {
 	return strings.TrimSpace(string(b))
 }
 
+// loopPatience is how long a loop device may take to go after the umount that
+// released it: the kernel detaches it a moment later.
+const loopPatience = 2 * time.Second
+
 // loopHolder refuses a file that a loop device serves: the kernel may have it
 // mounted, and takes no lock.
 func loopHolder(f *os.File, path string) error {
+	for end := time.Now().Add(loopPatience); ; time.Sleep(10 * time.Millisecond) {
+		going, err := loopAttached(f, path)
+		if err == nil || !going || time.Now().After(end) {
+			return err
+		}
+	}
+}
+
+// loopAttached also tells whether the device goes by itself when nobody uses
+// it any more (autoclear): it may be about to.
+func loopAttached(f *os.File, path string) (going bool, err error) {
 	st, err := f.Stat()
 	if err != nil {
-		return err
+		return false, err
 	}
 	backs, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, b := range backs {
@@ -139,10 +155,11 @@ func loopHolder(f *os.File, path string) error {
 		o, err := os.Stat(strings.TrimSuffix(string(name), "\n"))
 		if err == nil && os.SameFile(st, o) {
 			dev := strings.Split(b, "/")[3]
-			return &InUseError{Path: path, Holder: "/dev/" + dev + " is attached to it"}
+			auto, _ := os.ReadFile(filepath.Join(filepath.Dir(b), "autoclear"))
+			return strings.TrimSpace(string(auto)) == "1", &InUseError{Path: path, Holder: "/dev/" + dev + " is attached to it"}
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // backingHolder refuses a loop device, or a partition of one, whose file

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 // KernelMount mounts an image by the kernel's ext4 over a loop device and
@@ -25,13 +26,33 @@ func KernelMount(t TB, image, options string, fn func(dir string)) {
 	if out, err := exec.Command("mount", "-t", "ext4", "-o", opts, image, dir).CombinedOutput(); err != nil {
 		t.Skipf("the kernel does not mount the image here: %v: %s", err, out)
 	}
-	defer func() {
-		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil {
-			exec.Command("umount", "-l", dir).Run()
-			t.Errorf("umount: %v: %s", err, out)
-		}
-	}()
+	defer kernelUmount(t, image, dir)
 	fn(dir)
+}
+
+// kernelUmount unmounts and waits for the loop device to let go of the image.
+// A child of this process that is between fork and exec holds what is open
+// here, so that the first attempts may find the mount busy.
+func kernelUmount(t TB, image, dir string) {
+	t.Helper()
+	var out []byte
+	var err error
+	for range 20 {
+		if out, err = exec.Command("umount", dir).CombinedOutput(); err == nil {
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		exec.Command("umount", "-l", dir).Run()
+		t.Errorf("umount: %v: %s", err, out)
+	}
+	for range 40 {
+		if out, err := exec.Command("losetup", "-j", image).Output(); err != nil || len(out) == 0 {
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
 // KernelCrash lets the kernel mount an image, runs fn on it, and copies the
