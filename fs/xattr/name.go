@@ -35,6 +35,7 @@ var (
 	ErrNoSpace   = errNo{"no room for the attribute", syscall.ENOSPC}
 	ErrNamespace = errNo{"attributes with this prefix are not supported", syscall.EOPNOTSUPP}
 	ErrName      = errNo{"the attribute's name is empty or too long", syscall.ERANGE}
+	ErrEmpty     = errNo{"the attribute's name ends after its prefix", syscall.EINVAL}
 	ErrValue     = errNo{"the attribute's value is too long", syscall.E2BIG}
 )
 
@@ -79,7 +80,7 @@ var (
 )
 
 // ParseName splits the name that a system call uses. Errors: ErrNamespace,
-// ErrName.
+// ErrName, ErrEmpty.
 func ParseName(full string) (Name, error) {
 	if full == "" || len(full) > MaxNameLen {
 		return Name{}, ErrName
@@ -90,7 +91,7 @@ func ParseName(full string) (Name, error) {
 		switch {
 		case !ok || p.whole && rest != "":
 		case !p.whole && rest == "":
-			return Name{}, ErrName
+			return Name{}, ErrEmpty
 		default:
 			return Name{Index: p.index, Suffix: rest}, nil
 		}

@@ -34,7 +34,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for full, want := range map[string]error{
-		"": ErrName, "user.": ErrName, "foo": ErrNamespace, "foo.bar": ErrNamespace, "userx": ErrNamespace,
+		"": ErrName, "user.": ErrEmpty, "foo": ErrNamespace, "foo.bar": ErrNamespace, "userx": ErrNamespace,
 		"user." + strings.Repeat("n", 251): ErrName,
 	} {
 		if _, err := ParseName(full); err != want {

@@ -368,7 +368,9 @@ var singles = []struct {
 	}},
 	{"inode flags", false, func(s *script) {
 		for _, f := range []int{0x40, 0x80, 0x08, 0x10, 0x20} /* nodump noatime sync immutable append */ {
-			_, err := fsIoc(s.p("other"), fsIocSetFlags, f)
+			old, err := fsIoc(s.p("other"), fsIocGetFlags, 0)
+			s.say("get", err)
+			_, err = fsIoc(s.p("other"), fsIocSetFlags, old&^0xff|f)
 			s.say(fmt.Sprintf("set %x", f), err)
 			got, err := fsIoc(s.p("other"), fsIocGetFlags, 0)
 			s.note("%x %v", got&(f|0xff), err)
@@ -377,7 +379,9 @@ var singles = []struct {
 			s.say("unlink", unix.Unlink(s.p("other")+"x"))
 			s.say("chmod", unix.Chmod(s.p("other"), 0o600))
 		}
-		_, err := fsIoc(s.p("other"), fsIocSetFlags, 0)
+		old, err := fsIoc(s.p("other"), fsIocGetFlags, 0)
+		s.say("get", err)
+		_, err = fsIoc(s.p("other"), fsIocSetFlags, old&^0xff)
 		s.say("clear", err)
 	}},
 	{"fchdir and getcwd", false, func(s *script) {
