@@ -167,9 +167,13 @@ func mounted(dir string) bool {
 	if err != nil || !bytes.Contains(b, []byte(" "+dir+" fuse")) {
 		return false
 	}
+	// The type is asked too: a dead mount that is in the list may be gone, and
+	// the new one not yet there, when statfs answers for the directory below.
 	var st syscall.Statfs_t
-	return syscall.Statfs(dir, &st) == nil
+	return syscall.Statfs(dir, &st) == nil && st.Type == fuseSuperMagic
 }
+
+const fuseSuperMagic = 0x65735546 // FUSE_SUPER_MAGIC of statfs(2)
 
 // umount unmounts through extfused umount, waits for the daemon's end and
 // checks the image.
