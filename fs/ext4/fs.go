@@ -116,6 +116,8 @@ type FS struct {
 
 	replay *fcReplay // this file system exists only to replay fast commits
 
+	unchecked bool // it was not cleanly unmounted before, and there is no journal
+
 	readOnly atomic.Bool  // nothing may be changed (any more)
 	stopped  atomic.Int32 // 0: running; else 1 + ShutdownMode
 	health   health
