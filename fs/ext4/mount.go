@@ -36,6 +36,7 @@ func Mount(dev blockdev.Device, o Options) (*FS, error) {
 	}
 	fs.setDevice(dev)
 	if err := fs.bringUp(sb); err != nil {
+		fs.stopMMP(true)
 		fs.tearDown()
 		return nil, err
 	}
@@ -108,6 +109,9 @@ func (fs *FS) setDevice(dev blockdev.Device) { fs.dev, fs.count = blockdev.NewCo
 
 // bringUp is the rest of Mount; on error the caller tears down.
 func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
+	if err := fs.startMMP(sb); err != nil {
+		return err
+	}
 	jnl, sb, err := fs.openJournal(sb)
 	if err != nil {
 		return err
@@ -349,6 +353,7 @@ func (fs *FS) unmount() error {
 	if err == nil && fs.writable() == nil {
 		err = fs.markUnmounted()
 	}
+	err = first(err, fs.stopMMP(fs.stopped.Load() == 0))
 	fs.readOnly.Store(true)
 	fs.tearDown()
 	return err
