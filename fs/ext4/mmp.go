@@ -209,4 +209,3 @@ func mmpWho(m *ondisk.MMP) string {
 	return fmt.Sprintf(" (host %q, device %q, last seen %s)", text(m.NodeName[:]), text(m.BdevName[:]),
 		time.Unix(int64(m.Time), 0).UTC().Format(time.DateTime))
 }
-

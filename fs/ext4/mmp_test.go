@@ -13,7 +13,7 @@ import (
 	"extfused/fs/ondisk"
 )
 
-const fastSecond = 10 * time.Millisecond
+const fastSecond = 100 * time.Millisecond
 
 func mmpBlock(t *testing.T, dev blockdev.Device) (m ondisk.MMP) {
 	t.Helper()
@@ -41,7 +41,7 @@ func TestMMP(t *testing.T) {
 			if first.Seq == 0 || first.Seq > ondisk.MMPSeqMax {
 				t.Errorf("sequence %#x while mounted", first.Seq)
 			}
-			time.Sleep(15 * fastSecond)
+			time.Sleep(7 * fastSecond)
 			if now := mmpBlock(t, m.dev); now.Seq == first.Seq || now.Seq == ondisk.MMPSeqClean {
 				t.Errorf("the sequence stays at %#x", now.Seq)
 			}
