@@ -55,7 +55,7 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.EISDIR
 	case !i.isReg():
 		return syscall.ENXIO
-	case i.raw.Flags&(ondisk.InodeEncrypt|ondisk.InodeInlineData) != 0:
+	case i.raw.Flags&ondisk.InodeEncrypt != 0:
 		return syscall.EOPNOTSUPP
 	case writes && i.raw.Flags&ondisk.InodeJournalData != 0: // chattr +j: its data would have to be logged
 		return syscall.EOPNOTSUPP
@@ -114,6 +114,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 
 // readLocked reads bytes that lie before the end of the file.
 func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
+	if i.inline() {
+		return i.readInline(p, off)
+	}
 	done := 0
 	for done < len(p) {
 		q := p[done:]
@@ -180,7 +183,7 @@ func (f *File) MapRead(off int64, n int) (seg Segment, release func(), ok bool) 
 	i := f.i
 	i.accessed()
 	i.mu.RLock()
-	if size := i.raw.Size(); uint64(off) < size {
+	if size := i.raw.Size(); uint64(off) < size && !i.inline() {
 		n = int(min(uint64(n), size-uint64(off)))
 		r, got, err := i.mapBytes(uint64(off), n)
 		if err == nil && got == n && r.st == esWritten {

@@ -21,6 +21,9 @@ func (i *Inode) truncate(newSize uint64) error {
 // resize is truncate; change (may be nil) alters other attributes of the inode
 // in the same handle as the size.
 func (i *Inode) resize(newSize uint64, change func(h *handle) error) error {
+	if i.inline() {
+		return i.resizeInline(newSize, change)
+	}
 	old := i.raw.Size()
 	if newSize > old || !i.mapsBlocks() {
 		return i.setSize(newSize, change)
