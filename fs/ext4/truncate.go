@@ -184,14 +184,22 @@ func (i *Inode) freeFrom(h *handle, from ondisk.LBlock, end uint64) error {
 func (i *Inode) freeStep(h *handle, from, to ondisk.LBlock) (bool, error) {
 	t := openTree(i, h)
 	defer t.close()
+	var gone unmapped
 	done, err := t.Remove(from, to, freeOps, func(e extent.Extent) error {
 		r, err := i.runOf(e, true)
 		if err != nil {
 			return err
 		}
 		i.noteDatasync(h)
+		if i.fs.clusterBits > 0 {
+			gone.runs = append(gone.runs, r)
+			return nil
+		}
 		return i.freeRun(h, r.p, r.n, i.blocksJournaled())
 	})
+	if err == nil {
+		err = gone.free(h, t)
+	}
 	if err != nil {
 		i.es.drop(i.fs.ops.es)
 		err = i.fs.report(ondisk.InInode(err, i.ino))

@@ -92,8 +92,6 @@ func ParseName(full string) (Name, error) {
 		case !ok || p.whole && rest != "":
 		case !p.whole && rest == "":
 			return Name{}, ErrEmpty
-		case p.index == ondisk.XattrIndexSystem: // system.data is the file system's own
-			return Name{}, ErrNamespace
 		default:
 			return Name{Index: p.index, Suffix: rest}, nil
 		}
