@@ -46,10 +46,10 @@ type FileSystem struct {
 	spliceMin int
 	imageFd   uintptr
 
-	notify notifier // to the kernel; nil before Init, or when it has none
+	notify notifier // to the kernel; nil before Mount, or when it has none
 }
 
-// notifier is the part of fuse.Server that talks back to the kernel.
+// notifier is the part of the transport that talks back to the kernel.
 type notifier interface {
 	InodeNotify(node uint64, off int64, length int64) fuse.Status
 }
@@ -108,13 +108,8 @@ func (f *FileSystem) String() string { return "extfused" }
 // SetDebug does nothing: go-fuse's Debug option shows requests.
 func (f *FileSystem) SetDebug(bool) {}
 
-// Init is called when the transport has met the kernel.
-func (f *FileSystem) Init(s *fuse.Server) {
-	if s != nil && s.KernelSettings().SupportsNotify(fuse.NOTIFY_INVAL_INODE) {
-		f.notify = s
-	}
-	f.forgets.start()
-}
+// Init is for go-fuse's own transport, which Mount does without.
+func (f *FileSystem) Init(*fuse.Server) {}
 
 // OnUnmount is called after the last request: open files that the kernel never
 // released (it aborted the connection) are closed.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 	"golang.org/x/sys/unix"
@@ -71,8 +72,8 @@ func (r *spliceResult) Done() {
 	}
 }
 
-// dataResult is a read answered by bytes. It says that it comes in slices,
-// which go-fuse writes at once; anything else it would try to splice first.
+// dataResult is a read answered by bytes, which most often lie in the
+// transport's own memory already.
 type dataResult struct {
 	vec [1][]byte
 }
@@ -88,8 +89,17 @@ func newDataResult(b []byte) *dataResult {
 // Size is the number of bytes of the answer.
 func (r *dataResult) Size() int { return len(r.vec[0]) }
 
-// Slices gives the bytes.
-func (r *dataResult) Slices() ([][]byte, fuse.Status) { return r.vec[:], fuse.OK }
+// Readv copies to where the transport wants the bytes, if they are not there.
+func (r *dataResult) Readv(dst [][]byte) (int, fuse.Status) {
+	src, n := r.vec[0], 0
+	if len(dst) > 0 && len(src) > 0 && len(dst[0]) >= len(src) && unsafe.SliceData(dst[0]) == unsafe.SliceData(src) {
+		return len(src), fuse.OK
+	}
+	for _, d := range dst {
+		n += copy(d, src[n:])
+	}
+	return n, fuse.OK
+}
 
 // Bytes gives the bytes.
 func (r *dataResult) Bytes([]byte) ([]byte, fuse.Status) { return r.vec[0], fuse.OK }

@@ -215,7 +215,7 @@ func (d *Daemon) closeDevices() (err error) {
 // undo takes down what a failed start has built.
 func (d *Daemon) undo() {
 	if d.fuse != nil {
-		if err := d.fuse.Unmount(); err != nil {
+		if err := unmount(d.cfg.Mountpoint); err != nil {
 			Detach(d.cfg.Mountpoint)
 		}
 		<-d.served
