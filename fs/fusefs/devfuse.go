@@ -89,6 +89,7 @@ func (s *Server) SyncFS() error {
 
 // Destroy is told that umount(2) has taken a fuseblk mount down, and waits.
 func (s *Server) Destroy() {
+	s.f.OnUnmount()
 	if s.destroy != nil {
 		s.destroy()
 	}

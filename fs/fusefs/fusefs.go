@@ -112,7 +112,8 @@ func (f *FileSystem) SetDebug(bool) {}
 func (f *FileSystem) Init(*fuse.Server) {}
 
 // OnUnmount is called after the last request: open files that the kernel never
-// released (it aborted the connection) are closed.
+// released (it aborted the connection) are closed. Once is enough; more is no
+// error.
 func (f *FileSystem) OnUnmount() {
 	f.forgets.stop()
 	f.handles.removeAll(func(o *openFile) { o.File.Release() })
