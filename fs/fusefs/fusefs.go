@@ -6,20 +6,15 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"extfused/blockdev"
 	"extfused/fs/ext4"
 )
 
 // Options of a FileSystem. The zero value serves with the defaults.
 type Options struct {
-	// Device is what fs is mounted from, for reads that splice. nil copies.
-	Device blockdev.Device
-
 	EntryTimeout time.Duration // how long the kernel keeps names; 0 is DefaultTimeout
 	AttrTimeout  time.Duration // how long it keeps attributes; 0 is DefaultTimeout
 
-	SpliceMin int  // the smallest read worth a splice, in bytes; 0 is DefaultSpliceMin, negative none
-	NoXattr   bool // no extended attributes: one GETXATTR less for each file written
+	NoXattr bool // no extended attributes: one GETXATTR less for each file written
 
 	// OnPanic is told of panics of ours, which end as EIO; nil logs them.
 	OnPanic func(op Op, value any, stack []byte)
@@ -27,9 +22,6 @@ type Options struct {
 
 // DefaultTimeout is long because nobody else changes the image.
 const DefaultTimeout = 24 * time.Hour
-
-// DefaultSpliceMin is where splicing began to win over copying.
-const DefaultSpliceMin = 64 << 10
 
 // FileSystem serves an ext4.FS to go-fuse.
 type FileSystem struct {
@@ -41,10 +33,6 @@ type FileSystem struct {
 	blockSize             uint32 // st_blksize
 	entryValid, attrValid uint64 // seconds
 	noXattr               bool
-
-	splice    bool
-	spliceMin int
-	imageFd   uintptr
 
 	notify notifier // to the kernel; nil before Mount, or when it has none
 }
@@ -68,7 +56,6 @@ func New(fs *ext4.FS, o Options) *FileSystem {
 		f.stats.onPanic = func(op Op, value any, stack []byte) { log.Printf("panic in %s: %v\n%s", op, value, stack) }
 	}
 	f.forgets = forgets{fs: fs, guard: f.catch}
-	f.initSplice(&o)
 	return f
 }
 
@@ -81,18 +68,6 @@ func seconds(d time.Duration) uint64 {
 		d = DefaultTimeout
 	}
 	return uint64(d / time.Second)
-}
-
-func (f *FileSystem) initSplice(o *Options) {
-	fder, ok := o.Device.(blockdev.Fder)
-	if !ok || o.SpliceMin < 0 {
-		return
-	}
-	f.imageFd, _ = fder.Fd()
-	f.splice, f.spliceMin = true, o.SpliceMin
-	if f.spliceMin == 0 {
-		f.spliceMin = DefaultSpliceMin
-	}
 }
 
 // catch is deferred around work outside of requests.

@@ -153,7 +153,7 @@ func (d *Daemon) mountFUSE() (err error) {
 	noXattr := c.NoXattr || !sb.HasCompat(ondisk.CompatExtAttr)
 	acl := !c.NoACL && !noXattr
 	d.files = fusefs.New(d.fs, fusefs.Options{
-		Device: d.dev, NoXattr: noXattr,
+		NoXattr: noXattr,
 		OnPanic: func(op fusefs.Op, value any, stack []byte) {
 			d.log.Error("bug: panic in a request", zap.Stringer("op", op), zap.Any("panic", value), zap.ByteString("stack", stack))
 		},
