@@ -74,7 +74,7 @@ func (i *Inode) applyAttr(h *handle, c *Caller, s *SetAttr) error {
 	now := i.fs.timestamp()
 	r := &i.raw
 	if s.KillPriv || s.Valid&(SetUID|SetGID) != 0 && !i.isDir() {
-		if err := i.killPriv(h); err != nil {
+		if err := i.killPriv(h, c); err != nil {
 			return err
 		}
 	}
@@ -132,13 +132,38 @@ func (i *Inode) applyTimes(s *SetAttr, now ondisk.Timestamp) {
 }
 
 // killPriv drops capabilities, set-user-id, and set-group-id where the group may
-// execute (it is a lock mark otherwise).
-func (i *Inode) killPriv(h *handle) error {
-	i.raw.Mode &^= ondisk.ModeSetUID
-	if i.raw.Mode&0o010 != 0 {
-		i.raw.Mode &^= ondisk.ModeSetGID
-	}
+// execute, or where the caller is none of the group.
+func (i *Inode) killPriv(h *handle, c *Caller) error {
+	i.raw.Mode &^= i.privBits(c)
 	return i.dropCapability(h)
+}
+
+// privBits are the mode bits that killPriv clears.
+func (i *Inode) privBits(c *Caller) uint16 {
+	bits := i.raw.Mode & ondisk.ModeSetUID
+	if i.raw.Mode&ondisk.ModeSetGID != 0 && (i.raw.Mode&0o010 != 0 || !c.inGroup(i.raw.GID())) {
+		bits |= ondisk.ModeSetGID
+	}
+	return bits
+}
+
+// KillPriv clears set-user-id and set-group-id as a write by c does, for
+// changes of the content that are no writes. Capabilities stay.
+func (f *File) KillPriv(c *Caller) error {
+	i := f.i
+	i.mu.RLock()
+	bits := i.privBits(c)
+	i.mu.RUnlock()
+	if bits == 0 {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.fs.step(creditsInode, func(h *handle) error {
+		i.raw.Mode &^= i.privBits(c)
+		i.raw.SetCtime(i.fs.timestamp())
+		return i.markDirty(h)
+	})
 }
 
 // inGroup tells whether the caller is the superuser (nil too) or in the group.

@@ -32,6 +32,9 @@ type Inode struct {
 	mu  sync.RWMutex
 	raw ondisk.Inode // +checklocks:mu
 
+	// linkable: Tmpfile made it, and Link may give it its first name.
+	linkable bool // +checklocks:mu
+
 	seed uint32 // of the checksums of the inode's own blocks; constant after load
 
 	// pa is mballoc's part of the inode; it has its own lock.

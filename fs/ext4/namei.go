@@ -244,7 +244,8 @@ func (i *Inode) abandon(h *handle) error {
 }
 
 // Link makes another name of an inode. EPERM for directories, EMLINK at 65000
-// names. It takes one lookup reference.
+// names, ENOENT for a file without names, unless Tmpfile made it so. It takes
+// one lookup reference.
 func (fs *FS) Link(ino, newParent ondisk.InodeNumber, newName string) (Attr, error) {
 	if err := checkName(newName); err != nil {
 		return Attr{}, err
@@ -276,15 +277,21 @@ func (fs *FS) linkLocking(i, dir *Inode, name string) error {
 	switch {
 	case i.isDir():
 		return syscall.EPERM
-	case i.raw.LinksCount == 0:
+	case i.raw.LinksCount == 0 && !i.linkable:
 		return syscall.ENOENT
 	case i.raw.LinksCount >= ondisk.LinkMax:
 		return syscall.EMLINK
 	}
-	return fs.step(creditsDirInsert+creditsInode, func(h *handle) error {
+	return fs.step(creditsDirInsert+creditsInode+creditsOrphan, func(h *handle) error {
 		h.root = true
 		if err := dir.dirInsert(h, name, i); err != nil {
 			return first(err, dir.markDirty(h)) // the directory may be a block longer
+		}
+		if i.raw.LinksCount == 0 { // of Tmpfile: from now on it lives by its name
+			if err := fs.orphanDel(h, i); err != nil {
+				return first(err, dir.markDirty(h))
+			}
+			i.linkable = false
 		}
 		now := fs.timestamp()
 		i.raw.LinksCount++

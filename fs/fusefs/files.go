@@ -139,10 +139,12 @@ func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, 
 	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
 		flags |= ext4.WriteCached
 	}
+	var c *ext4.Caller
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		flags |= ext4.WriteKillPriv
+		c = caller(&in.InHeader, 0)
 	}
-	n, err := o.WriteAtFlags(data, int64(in.Offset), flags)
+	n, err := o.WriteAtFlags(c, data, int64(in.Offset), flags)
 	f.stats.bytes(OpWrite, n)
 	if err != nil && n == 0 {
 		return 0, status(err)
@@ -194,13 +196,50 @@ func (f *FileSystem) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) (st fuse
 	if o == nil {
 		return ebadf
 	}
-	return status(o.Allocate(int64(in.Offset), int64(in.Length), in.Mode))
+	err := o.Allocate(int64(in.Offset), int64(in.Length), in.Mode)
+	if err == nil {
+		err = killPriv(o, &in.InHeader)
+	}
+	return status(err)
 }
 
-// CopyFileRange leaves copying to the kernel's generic way, for good.
-func (f *FileSystem) CopyFileRange(_ <-chan struct{}, _ *fuse.CopyFileRangeIn) (n uint32, st fuse.Status) {
+// killPriv drops set-user-id where an ordinary user changes content by other
+// means than a write: the kernel leaves it to us, without saying so.
+// Capabilities it removes itself.
+func killPriv(o *openFile, h *fuse.InHeader) error {
+	if h.Uid == 0 {
+		return nil
+	}
+	return o.KillPriv(caller(h, 0))
+}
+
+// maxCopy bounds what one COPY_FILE_RANGE copies, in bytes, so that nobody
+// waits long for an unmount or a signal.
+const maxCopy = 64 << 20
+
+// CopyFileRange copies within the daemon. The kernel has written back both
+// ranges, and drops the pages of the second one afterwards.
+func (f *FileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (n uint32, st fuse.Status) {
 	defer f.stats.done(OpCopyFileRange, f.stats.begin(OpCopyFileRange), &st)
-	return 0, fuse.ENOSYS
+	src, dst := f.handles.get(in.FhIn), f.handles.get(in.FhOut)
+	switch {
+	case src == nil || dst == nil:
+		return 0, ebadf
+	case in.Flags != 0:
+		return 0, fuse.EINVAL
+	}
+	done, err := src.CopyTo(dst.File, int64(in.OffIn), int64(in.OffOut), int64(min(in.Len, maxCopy)), func() bool {
+		select {
+		case <-cancel:
+			return true
+		default:
+			return false
+		}
+	})
+	if err == nil {
+		err = killPriv(dst, &in.InHeader)
+	}
+	return uint32(done), status(err)
 }
 
 // Locks are the kernel's: without EnableLocks it never asks.

@@ -44,7 +44,7 @@ func (f *FileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dst []byte) 
 	if f.noXattr {
 		return 0, fuse.ENOSYS
 	}
-	size, err := f.fs.ListXattr(inode(h.NodeId), dst)
+	size, err := f.fs.ListXattr(caller(h, 0), inode(h.NodeId), dst)
 	return xattrSize(size, err)
 }
 

@@ -28,7 +28,6 @@ type check struct {
 
 // differs lists where extfused differs on purpose, with the reason.
 var differs = map[string]string{
-	"O_TMPFILE":           "not supported yet: EOPNOTSUPP, on which programs fall back to a named file",
 	"mmap shared":         "the FUSE client does not tell a daemon of accesses through a mapping, so atime stays",
 	"times to their ends": "with the writeback cache mtime is the FUSE client's, which does not know ext4's range; what reaches the image is clamped",
 }
