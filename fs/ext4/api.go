@@ -168,8 +168,10 @@ type Options struct {
 	GrpID       bool    // grpid/bsdgroups: new inodes take the group of their directory
 	ResUID      *uint32 // resuid=
 	ResGID      *uint32 // resgid=
-	LazyTime    bool    // lazytime
+	LazyTime    bool    // lazytime: atime goes to the device with other changes, or late
 	Atime       AtimeMode
+	NoDirAtime  bool // nodiratime: listing a directory leaves its atime
+	DirSync     bool // dirsync: changes of names are durable when they return
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
 

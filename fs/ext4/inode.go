@@ -42,6 +42,9 @@ type Inode struct {
 
 	inodeOps // what the operations keep in core
 
+	// lazy: a time is newer than on the device, see atime.go.
+	lazy atomic.Bool
+
 	// syncTID and datasyncTID are the transactions that fsync and fdatasync
 	// must wait for; 0 when there is none.
 	syncTID     atomic.Uint32
@@ -195,6 +198,15 @@ func (fs *FS) iputN(i *Inode, n int64) {
 		i.state = inodeEvicting
 		sh.mu.Unlock()
 		fs.evict(i)
+		return
+	}
+	if i.lazy.Load() && fs.writable() == nil {
+		i.refs.Add(1)
+		sh.mu.Unlock()
+		if err := fs.writeLazy(i); err != nil {
+			fs.logf(LevelWarn, "inode %d: writing its times: %v", i.ino, err)
+		}
+		fs.iputN(i, 1)
 		return
 	}
 	if i.orphan.Load() { // a truncate that failed half-way: the list holds it
@@ -442,6 +454,9 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 // encode writes the inode over its bytes. While an inode is on the orphan
 // list its i_dtime, and so its checksum, belongs to the list's lock.
 func (i *Inode) encode(slot []byte) {
+	if i.lazy.Load() {
+		i.lazy.Store(false)
+	}
 	if i.orphan.Load() {
 		i.fs.orphans.mu.Lock()
 		defer i.fs.orphans.mu.Unlock()

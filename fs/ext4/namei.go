@@ -122,7 +122,9 @@ func (fs *FS) makeInode(c *Caller, parent ondisk.InodeNumber, name string, n *ne
 	for try := 0; ; {
 		i, err := fs.makeInDir(c, dir, name, n)
 		if err == nil {
-			return i, nil
+			if err = dir.syncNames(); err == nil {
+				return i, nil
+			}
 		}
 		if i != nil { // made, but its name could not be
 			fs.iput(i)
@@ -260,7 +262,10 @@ func (fs *FS) Link(ino, newParent ondisk.InodeNumber, newName string) (Attr, err
 		return Attr{}, err
 	}
 	defer fs.iput(dir)
-	if err := fs.linkLocking(i, dir, newName); err != nil {
+	if err = fs.linkLocking(i, dir, newName); err == nil {
+		err = dir.syncNames()
+	}
+	if err != nil {
 		fs.iput(i)
 		return Attr{}, err
 	}
@@ -335,6 +340,9 @@ func (fs *FS) remove(parent ondisk.InodeNumber, name string, wantDir bool) error
 	err = fs.removeLocked(&e, wantDir)
 	locks.unlock()
 	fs.iput(e.child)
+	if err == nil {
+		err = dir.syncNames()
+	}
 	return err
 }
 

@@ -29,6 +29,9 @@ func (fs *FS) Rename(c *Caller, oldParent ondisk.InodeNumber, oldName string, ne
 		r := renaming{fs: fs, caller: c, flags: flags,
 			from: entry{dir: oldDir, name: oldName}, to: entry{dir: newDir, name: newName}}
 		err := r.run()
+		if err == nil {
+			return first(newDir.syncNames(), oldDir.syncNames())
+		}
 		if !fs.shouldRetry(err, &try) {
 			return err
 		}

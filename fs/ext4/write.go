@@ -43,6 +43,16 @@ func (f *File) WriteAtFlags(c *Caller, p []byte, off int64, flags WriteFlags) (i
 	if err := f.fs.writable(); err != nil {
 		return 0, err
 	}
+	n, err := f.writeAt(c, p, off, flags)
+	if f.sync && n > 0 {
+		if err := f.i.fsync(false); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+func (f *File) writeAt(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
 	p, err := f.i.cutToLimit(p, uint64(off))
 	if err != nil || len(p) == 0 {
 		return 0, err

@@ -91,6 +91,6 @@ func (f *FileSystem) setFlags(in *fuse.IoctlIn, a *ext4.Attr, flags, project uin
 		s.Valid |= ext4.SetProjectID
 		s.ProjectID = project
 	}
-	_, err := f.fs.SetAttr(caller(&in.InHeader, 0), a.Ino, s)
+	_, err := f.fs.SetAttr(f.caller(&in.InHeader, 0), a.Ino, s)
 	return status(err)
 }

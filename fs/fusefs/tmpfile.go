@@ -8,7 +8,7 @@ import (
 // linkat(2) of its descriptor arrives as LINK.
 func (f *FileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) (st fuse.Status) {
 	defer f.stats.done(OpTmpfile, f.stats.begin(OpTmpfile), &st)
-	a, file, err := f.fs.Tmpfile(caller(&in.InHeader, in.Umask), inode(in.NodeId), in.Mode, in.Flags)
+	a, file, err := f.fs.Tmpfile(f.maker(&in.InHeader, in.Umask), inode(in.NodeId), in.Mode, in.Flags)
 	if err != nil {
 		return status(err)
 	}
