@@ -116,6 +116,9 @@ type FS struct {
 
 	replay *fcReplay // this file system exists only to replay fast commits
 
+	mmp       mmpState
+	unchecked bool // it was not cleanly unmounted before, and there is no journal
+
 	readOnly atomic.Bool  // nothing may be changed (any more)
 	stopped  atomic.Int32 // 0: running; else 1 + ShutdownMode
 	health   health
