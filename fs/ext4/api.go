@@ -26,7 +26,8 @@ type Time struct {
 // Attr is what stat(2) shows of an inode, and a little more.
 type Attr struct {
 	Ino        ondisk.InodeNumber
-	Generation uint32 // i_generation: tells two lives of one number apart
+	Generation uint32 // i_generation, which programs may set
+	Life       uint32 // tells two lives of one number apart; stays while anything refers to the inode
 	Mode       uint32 // S_IFMT | permissions
 	Nlink      uint32
 	UID, GID   uint32

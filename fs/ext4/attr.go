@@ -48,15 +48,14 @@ func (fs *FS) SetAttr(c *Caller, ino ondisk.InodeNumber, s *SetAttr) (Attr, erro
 }
 
 func (i *Inode) maySetAttr(s *SetAttr) error {
-	frozen := i.raw.Flags & (ondisk.InodeImmutable | ondisk.InodeAppend)
-	timesNow := s.Valid&^(SetAtimeNow|SetMtimeNow) == 0
+	if err := i.maySet(s); err != nil {
+		return err
+	}
 	switch {
-	case frozen&ondisk.InodeImmutable != 0 && s.Valid&^SetFlags != 0:
-		return syscall.EPERM
-	case frozen != 0 && s.Valid&^(SetFlags) != 0 && !timesNow:
-		return syscall.EPERM
 	case s.Valid&SetFlags != 0 && s.Flags&^i.raw.Flags&ondisk.InodeJournalData != 0:
 		return syscall.EOPNOTSUPP // chattr +j
+	case s.Valid&SetProjectID != 0 && (!i.fs.projects || !i.raw.Fits(ondisk.EndProjid)) && s.ProjectID != 0:
+		return syscall.EOPNOTSUPP
 	case s.Valid&SetSize == 0:
 		return nil
 	case i.isDir():

@@ -38,6 +38,7 @@ type geometry struct {
 	dirIndex         bool
 	dirNlink         bool
 	largeDir         bool
+	projects         bool   // inodes have a project
 	extraIsize       uint16 // i_extra_isize of new inodes
 	unsignedHash     bool
 	hashVersion      uint8 // s_def_hash_version
@@ -60,6 +61,7 @@ func makeGeometry(sb *ondisk.SuperBlock) geometry {
 		dirIndex:     sb.HasCompat(ondisk.CompatDirIndex),
 		dirNlink:     sb.HasROCompat(ondisk.ROCompatDirNlink),
 		largeDir:     sb.HasIncompat(ondisk.IncompatLargeDir),
+		projects:     sb.HasROCompat(ondisk.ROCompatProject),
 		unsignedHash: sb.UnsignedHash(), hashVersion: sb.DefHashVersion, hashSeed: sb.HashSeed,
 	}
 	if g.blocksPerGroup == 0 || sb.RevLevel == ondisk.RevGoodOld {

@@ -32,6 +32,9 @@ type Inode struct {
 	mu  sync.RWMutex
 	raw ondisk.Inode // +checklocks:mu
 
+	// life is i_generation as it was when the inode came into memory.
+	life uint32
+
 	// linkable: Tmpfile made it, and Link may give it its first name.
 	linkable bool // +checklocks:mu
 
@@ -376,6 +379,7 @@ func (fs *FS) loadInode(i *Inode) error {
 		return err
 	}
 	i.seed = fs.csum.InodeSeed(i.ino, i.raw.Generation)
+	i.life = i.raw.Generation
 	i.noteLoaded()
 	return nil
 }
@@ -493,7 +497,7 @@ func (i *Inode) isLink() bool { return i.raw.Mode&ondisk.ModeFmt == ondisk.ModeL
 func (i *Inode) attrLocked() Attr {
 	r, fs := &i.raw, i.fs
 	a := Attr{
-		Ino: i.ino, Generation: r.Generation, Mode: uint32(r.Mode), Nlink: uint32(r.LinksCount),
+		Ino: i.ino, Generation: r.Generation, Life: i.life, Mode: uint32(r.Mode), Nlink: uint32(r.LinksCount),
 		UID: r.UID(), GID: r.GID(), Size: r.Size(), Blocks: r.Sectors(fs.hugeFile, fs.blockBits),
 		Atime: Time(r.Atime()), Mtime: Time(r.Mtime()), Ctime: Time(r.Ctime()),
 		Flags: r.Flags, ProjectID: r.Projid,

@@ -180,7 +180,10 @@ func (dir *Inode) mayMake(name string, n *newNode) error {
 	if err := dir.checkDir(); err != nil {
 		return err
 	}
-	if n.isDir() && dir.linksFull() {
+	switch {
+	case dir.immutable():
+		return dir.unlessExists(name, syscall.EPERM)
+	case n.isDir() && dir.linksFull():
 		return dir.unlessExists(name, syscall.EMLINK)
 	}
 	return nil
@@ -280,8 +283,8 @@ func (fs *FS) linkLocking(i, dir *Inode, name string) error {
 		return err
 	}
 	switch {
-	case i.isDir():
-		return syscall.EPERM
+	case i.isDir() || i.frozen() || dir.immutable():
+		return dir.unlessExists(name, syscall.EPERM)
 	case i.raw.LinksCount == 0 && !i.linkable:
 		return syscall.ENOENT
 	case i.raw.LinksCount >= ondisk.LinkMax:
@@ -366,9 +369,13 @@ func (fs *FS) removeLocked(e *entry, wantDir bool) error {
 
 // mayRemove checks the kind of the entry's inode, and that a directory is empty.
 func (e *entry) mayRemove(wantDir bool) error {
-	switch {
-	case e.child == e.dir: // "." in a damaged image too
+	if e.child == e.dir { // "." in a damaged image too
 		return syscall.EINVAL
+	}
+	if err := e.mayLose(); err != nil {
+		return err
+	}
+	switch {
 	case wantDir && !e.child.isDir():
 		return syscall.ENOTDIR
 	case !wantDir && e.child.isDir():

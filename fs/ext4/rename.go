@@ -111,6 +111,10 @@ func (r *renaming) check() error {
 		return syscall.EEXIST
 	case src == r.to.dir || src == r.from.dir:
 		return syscall.EINVAL
+	case src != dst && r.from.mayLose() != nil:
+		return syscall.EPERM
+	case src != dst && (r.to.dir.immutable() || dst != nil && r.to.mayLose() != nil):
+		return syscall.EPERM
 	case dst == r.from.dir:
 		return syscall.ENOTEMPTY
 	case r.flags&RenameExchange != 0:

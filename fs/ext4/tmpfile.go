@@ -41,7 +41,7 @@ func (fs *FS) makeNameless(c *Caller, dir *Inode, n *newNode, linkable bool) (*I
 	switch {
 	case !dir.isDir():
 		return nil, syscall.ENOTDIR
-	case dir.raw.LinksCount == 0:
+	case dir.immutable() || dir.raw.LinksCount == 0:
 		return nil, syscall.EPERM // as ext4 says, not ENOENT
 	}
 	acl, err := dir.inheritACL(n, c)

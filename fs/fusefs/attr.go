@@ -50,7 +50,7 @@ func (f *FileSystem) setAttr(out *fuse.Attr, a *ext4.Attr) {
 // setEntry fills the answer to a lookup or a creation.
 func (f *FileSystem) setEntry(out *fuse.EntryOut, a *ext4.Attr) {
 	out.NodeId = nodeID(a.Ino)
-	out.Generation = uint64(a.Generation)
+	out.Generation = uint64(a.Life)
 	out.EntryValid = f.entryValid
 	out.AttrValid = f.attrValid
 	f.setAttr(&out.Attr, a)

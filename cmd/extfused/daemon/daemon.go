@@ -121,14 +121,14 @@ func (d *Daemon) mountFUSE() (err error) {
 	noXattr := c.NoXattr || !sb.HasCompat(ondisk.CompatExtAttr)
 	acl := !c.NoACL && !noXattr
 	d.files = fusefs.New(d.fs, fusefs.Options{
-		Device: d.dev, NoXattr: noXattr,
+		Device: d.dev, NoXattr: noXattr, StrictAtime: c.FS.Atime == ext4.AtimeStrict, UID: c.UID, GID: c.GID,
 		OnPanic: func(op fusefs.Op, value any, stack []byte) {
 			d.log.Error("bug: panic in a request", zap.Stringer("op", op), zap.Any("panic", value), zap.ByteString("stack", stack))
 		},
 	})
 	said, err := captureStderr(func() error {
 		d.fuse, err = fusefs.Mount(d.files, c.Mountpoint, fusefs.MountConfig{
-			Source: c.Image, AllowOther: c.AllowOther, ACL: acl,
+			Source: c.Image, AllowOther: c.AllowOther, ACL: acl, IDMapped: c.IDMapped,
 			Flags: c.MountFlags, Options: c.MountOptions,
 			Debug: c.Debug, Logger: zap.NewStdLog(d.log.Named("fuse")),
 		})

@@ -512,12 +512,6 @@ var singles = []struct {
 	}},
 }
 
-// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS as ioctl(2) spells them on 64 bits.
-const (
-	fsIocGetFlags = 0x80086601
-	fsIocSetFlags = 0x40086602
-)
-
 func errnoIf(err error, exact bool) string {
 	if exact {
 		return errno(err)
