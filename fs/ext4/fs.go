@@ -39,6 +39,7 @@ type geometry struct {
 	dirNlink         bool
 	largeDir         bool
 	projects         bool   // inodes have a project
+	eaInode          bool   // large attribute values may be in inodes of their own
 	extraIsize       uint16 // i_extra_isize of new inodes
 	unsignedHash     bool
 	hashVersion      uint8 // s_def_hash_version
@@ -62,6 +63,7 @@ func makeGeometry(sb *ondisk.SuperBlock) geometry {
 		dirNlink:     sb.HasROCompat(ondisk.ROCompatDirNlink),
 		largeDir:     sb.HasIncompat(ondisk.IncompatLargeDir),
 		projects:     sb.HasROCompat(ondisk.ROCompatProject),
+		eaInode:      sb.HasIncompat(ondisk.IncompatEAInode),
 		unsignedHash: sb.UnsignedHash(), hashVersion: sb.DefHashVersion, hashSeed: sb.HashSeed,
 	}
 	if g.blocksPerGroup == 0 || sb.RevLevel == ondisk.RevGoodOld {
