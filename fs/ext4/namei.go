@@ -283,7 +283,9 @@ func (fs *FS) linkLocking(i, dir *Inode, name string) error {
 		return err
 	}
 	switch {
-	case i.isDir() || i.frozen() || dir.immutable():
+	case i.isDir():
+		return syscall.EPERM
+	case i.frozen() || dir.immutable():
 		return dir.unlessExists(name, syscall.EPERM)
 	case i.raw.LinksCount == 0 && !i.linkable:
 		return syscall.ENOENT
