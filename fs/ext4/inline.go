@@ -105,15 +105,11 @@ func (i *Inode) writeInline(p []byte, off uint64, flags WriteFlags) (bool, error
 		if err := i.patchInline(h, p, off, max(i.raw.Size(), end)); err != nil {
 			return err
 		}
-		var err error
-		if flags&WriteKillPriv != 0 {
-			err = i.killPriv(h)
-		}
 		if now := i.fs.timestamp(); flags&WriteCached == 0 {
 			i.raw.SetMtime(now)
 			i.raw.SetCtime(now)
 		}
-		return first(err, i.markDirty(h))
+		return i.markDirty(h)
 	})
 }
 
