@@ -93,12 +93,6 @@ type DirEnt struct {
 	Next uint64 // cookie that continues after this entry
 }
 
-// Segment is a piece of the image that holds file data in one run.
-type Segment struct {
-	FdOff int64 // byte offset in the descriptor of blockdev.Fder
-	Len   int   // bytes
-}
-
 // Flags of Rename, with the values of renameat2(2).
 const (
 	RenameNoReplace = 1

@@ -93,25 +93,6 @@ func BenchmarkOverwrite4K(b *testing.B) {
 	f.Release()
 }
 
-func BenchmarkMapRead(b *testing.B) {
-	m, dir := benchDir(b, 1<<30)
-	_, f, err := m.Create(nil, dir, "file", 0o644, syscall.O_RDWR)
-	if err != nil {
-		b.Fatal(err)
-	}
-	f.WriteAt(make([]byte, 1<<20), 0)
-	b.ResetTimer()
-	for k := 0; b.Loop(); k++ {
-		_, release, ok := f.MapRead(int64(k%256)*4096, 4096)
-		if !ok {
-			b.Fatal("not mapped")
-		}
-		release()
-	}
-	b.StopTimer()
-	f.Release()
-}
-
 func BenchmarkWrite1M(b *testing.B) {
 	m, dir := benchDir(b, 64<<30)
 	_, f, err := m.Create(nil, dir, "file", 0o644, syscall.O_RDWR)
