@@ -15,6 +15,7 @@ type File struct {
 	i        *Inode
 	write    bool
 	root     bool // the opener may use the blocks reserved for the superuser
+	sync     bool // chattr +S: writes are durable when they return
 	released atomic.Bool
 }
 
@@ -74,9 +75,16 @@ func openFile(c *Caller, i *Inode, flags uint32) *File {
 	if f.write {
 		f.root = i.fs.mayUseRoot(c)
 		i.writers.Add(1)
+		i.mu.RLock()
+		f.sync = i.raw.Flags&ondisk.InodeSync != 0
+		i.mu.RUnlock()
 	}
 	return f
 }
+
+// Synchronous tells whether each write through the file is to be durable when
+// it returns: those that the kernel keeps in its cache are not.
+func (f *File) Synchronous() bool { return f.sync }
 
 // Ino is the number of the file's inode.
 func (f *File) Ino() ondisk.InodeNumber { return f.i.ino }
