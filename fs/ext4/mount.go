@@ -105,7 +105,10 @@ func newFS(sb *ondisk.SuperBlock, o Options) *FS {
 const defaultMaxInodes = 16384
 
 // setDevice makes everything go through a counter.
-func (fs *FS) setDevice(dev blockdev.Device) { fs.dev, fs.count = blockdev.NewCounting(dev) }
+func (fs *FS) setDevice(dev blockdev.Device) {
+	fs.count = blockdev.NewCounting(dev)
+	fs.dev = fs.count
+}
 
 // bringUp is the rest of Mount; on error the caller tears down.
 func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
