@@ -35,6 +35,11 @@ func (fs *FS) SetAttr(c *Caller, ino ondisk.InodeNumber, s *SetAttr) (Attr, erro
 	if err := i.maySetAttr(s); err != nil {
 		return Attr{}, err
 	}
+	if s.Valid&SetFlags != 0 && i.raw.Flags&^s.Flags&ondisk.InodeJournalData != 0 && i.journalsData() {
+		if err := i.unlogData(); err != nil {
+			return Attr{}, err
+		}
+	}
 	change := func(h *handle) error { return i.applyAttr(h, c, s) }
 	if s.Valid&SetSize != 0 {
 		err = i.resize(s.Size, change)
@@ -55,8 +60,6 @@ func (i *Inode) maySetAttr(s *SetAttr) error {
 		return syscall.EPERM
 	case frozen != 0 && s.Valid&^(SetFlags) != 0 && !timesNow:
 		return syscall.EPERM
-	case s.Valid&SetFlags != 0 && s.Flags&^i.raw.Flags&ondisk.InodeJournalData != 0:
-		return syscall.EOPNOTSUPP // chattr +j
 	case s.Valid&SetSize == 0:
 		return nil
 	case i.isDir():

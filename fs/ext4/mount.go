@@ -30,8 +30,8 @@ func Mount(dev blockdev.Device, o Options) (*FS, error) {
 		return nil, err
 	}
 	fs := newFS(sb, o)
-	if sb.DefaultMountOpts&ondisk.DefmDataMode == ondisk.DefmDataJournal && !o.ReadOnly {
-		fs.logf(LevelWarn, "the superblock's default is data=journal, which is not supported: file data is not logged")
+	if err := fs.chooseDataMode(sb); err != nil {
+		return nil, err
 	}
 	fs.setDevice(dev)
 	if err := fs.bringUp(sb); err != nil {
@@ -48,10 +48,6 @@ func (o *Options) check(dev blockdev.Device) error {
 		return mountErrorf(ErrBadOption, "noload needs ro")
 	case !o.ReadOnly && dev.ReadOnly():
 		return mountErrorf(ErrReadOnly, "the image cannot be written: mount it with -o ro")
-	case o.Data == DataJournal:
-		return mountErrorf(ErrBadOption, "data=journal is not supported: use data=ordered, which logs all but the data")
-	case o.AsyncCommit && o.Data == DataOrdered:
-		return mountErrorf(ErrBadOption, "journal_async_commit needs data=writeback: with data=ordered a commit has to wait for the data")
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ var mountOptions = map[string]mountOption{
 		return err
 	}},
 	"errors": {"what to do about a damaged image: continue, remount-ro or panic (as the superblock says)", "BEHAVIOUR", setErrors},
-	"data":   {"data=ordered (default) or writeback", "MODE", setData},
+	"data":   {"data=ordered (default), journal (file data is logged, too) or writeback", "MODE", setData},
 	"barrier": {"barrier=0 does not flush the device's cache", "0|1", func(c *daemon.Config, v string) error {
 		n, err := parseUint(v, 1)
 		c.FS.NoBarrier = err == nil && v != "" && n == 0
@@ -211,7 +211,7 @@ func setData(c *daemon.Config, v string) error {
 		"ordered": ext4.DataOrdered, "writeback": ext4.DataWriteback, "journal": ext4.DataJournal,
 	}[v]
 	if !ok {
-		return fmt.Errorf("must be ordered or writeback")
+		return fmt.Errorf("must be journal, ordered or writeback")
 	}
 	c.FS.Data = mode
 	return nil

@@ -34,6 +34,8 @@ var kinds = []struct {
 	{mk: []string{"-b", "2048"}},
 	{mk: []string{"-b", "1024", "-O", "fast_commit", "-J", "size=2"}},
 	{mk: []string{"-b", "4096", "-J", "size=4"}, o: ext4.Options{AsyncCommit: true, Data: ext4.DataWriteback}},
+	{mk: []string{"-b", "1024", "-J", "size=1"}, o: ext4.Options{Data: ext4.DataJournal}},
+	{mk: []string{"-b", "4096", "-J", "size=4", "-O", "orphan_file"}, o: ext4.Options{Data: ext4.DataJournal, AsyncCommit: true}},
 }
 
 const imageSize = 16 << 20
@@ -57,11 +59,15 @@ func TestCrash(t *testing.T) {
 	seed := uint64(envInt("CRASH_SEED", int(time.Now().UnixNano())))
 	t.Logf("CRASH_SEED=%d", seed)
 	r := &run{want: want, sample: envInt("CRASH_ORACLES", sample), hash: maphash.MakeSeed(), seen: map[uint64]bool{}}
+	kinds := kinds
+	if k := envInt("CRASH_KIND", -1); k >= 0 {
+		kinds = kinds[k : k+1]
+	}
 	quota := max(want/len(kinds)/4, min(want/len(kinds)+1, 60)) // in short runs each kind once
 	for round := 0; r.distinct() < want && !t.Failed(); round++ {
 		k := kinds[round%len(kinds)]
 		before := r.distinct()
-		t.Run(fmt.Sprintf("round %d %s async=%v", round, strings.Join(k.mk, " "), k.o.AsyncCommit), func(t *testing.T) {
+		t.Run(fmt.Sprintf("round %d %s data=%d async=%v", round, strings.Join(k.mk, " "), k.o.Data, k.o.AsyncCommit), func(t *testing.T) {
 			crashRound(t, k.mk, k.o, seed+uint64(round), min(quota, want-before), r)
 		})
 		if r.distinct() == before {
@@ -126,7 +132,7 @@ func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota in
 	if err := fs.Unmount(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	cutAll(t, w, o.Data == ext4.DataWriteback, quota, seed, r)
+	cutAll(t, w, o.Data, quota, seed, r)
 }
 
 // cutter goes through the record once, with a Player of its own, and checks
@@ -134,7 +140,7 @@ func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota in
 type cutter struct {
 	w              *workload
 	r              *run
-	loose          bool
+	mode           ext4.DataMode
 	seed           uint64
 	number, stride int
 	skip, perPos   int
@@ -144,12 +150,12 @@ type cutter struct {
 }
 
 // cutAll cuts a record in about quota places, in parallel.
-func cutAll(t *testing.T, w *workload, loose bool, quota int, seed uint64, r *run) {
+func cutAll(t *testing.T, w *workload, mode ext4.DataMode, quota int, seed uint64, r *run) {
 	n := w.rec.NewPlayer().Len()
 	var wg sync.WaitGroup
 	var failed atomic.Bool
 	for i := range runtime.NumCPU() {
-		c := &cutter{w: w, r: r, loose: loose, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
+		c := &cutter{w: w, r: r, mode: mode, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
 			skip: max(1, n/quota), perPos: max(1, (quota+n-1)/n), image: make([]byte, imageSize)}
 		wg.Add(1)
 		go func() {
@@ -166,7 +172,7 @@ func cutAll(t *testing.T, w *workload, loose bool, quota int, seed uint64, r *ru
 func (c *cutter) run() error {
 	p := c.w.rec.NewPlayer()
 	p.KeepWhole(1024, 1024) // the superblock: ext4 has no answer to half of one
-	exp := &expectation{states: c.w.states, synced: map[uint32]int{}, loose: c.loose}
+	exp := &expectation{states: c.w.states, synced: map[uint32]int{}, mode: c.mode}
 	for pos := 0; pos < p.Len() && !c.failed.Load(); pos++ {
 		exp = exp.see(p.Next())
 		if err := p.Advance(pos + 1); err != nil {

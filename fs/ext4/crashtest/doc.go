@@ -13,6 +13,9 @@
 //     that file, not earlier than the file's last fsync: no lost writes, and
 //     no block shows another (deleted) file's data;
 //
+//   - with data=journal the content of all files is that of one moment, the
+//     tree's;
+//
 //   - sizes lie between those of the versions that are allowed;
 //
 //   - e2fsck -fn finds nothing;
@@ -28,6 +31,7 @@
 //
 //	CRASH_STATES   how many states; default 400, `make crash` takes 10000
 //	CRASH_SEED     the seed; default: the clock, printed
+//	CRASH_KIND     only the kind of file system with this index in kinds
 //	CRASH_ORACLES  how many states e2fsck and the kernel replay too; default 20,
 //	               `make crash` takes 500
 package crashtest
