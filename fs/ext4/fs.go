@@ -93,10 +93,11 @@ type FS struct {
 	opts Options
 	csum ondisk.Csum
 
-	dataMode DataMode        // not DataDefault; constant after Mount
-	dev      blockdev.Device // counts what it does
-	count    *blockdev.Counting
-	cache    *bcache.Cache
+	dataMode  DataMode        // not DataDefault; constant after Mount
+	tornSuper bool            // the superblock was taken from the journal
+	dev       blockdev.Device // counts what it does
+	count     *blockdev.Counting
+	cache     *bcache.Cache
 
 	super  superState
 	gdt    []*bcache.Buffer // descriptor blocks, pinned for the life of the mount

@@ -23,9 +23,8 @@
 //   - in a sample, e2fsck's own replay and the kernel's give the same tree as
 //     ours, content included.
 //
-// Writes are torn at sectors of 512 bytes, but the 1024 of the superblock are
-// kept or lost whole: ext4 relies on that, as the checksum in its second sector
-// changes with everything in the first, and the journal is found through it.
+// Writes are torn at sectors of 512 bytes, that of the superblock, too, which
+// neither the kernel nor e2fsck survives.
 //
 // A state counts if no other one of the run had the same image.
 //
