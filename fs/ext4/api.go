@@ -188,6 +188,8 @@ type Options struct {
 	Panic func(cause error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+
+	mmpSecond time.Duration // of multiple mount protection, for tests; 0 is one second
 }
 
 // StatFS is what statfs(2) shows. Block counts are in units of BlockSize.
@@ -221,6 +223,7 @@ var (
 	ErrReadOnly    = errors.New("can only be mounted read-only")
 	ErrNeedsReplay = errors.New("the journal needs recovery")
 	ErrBadOption   = errors.New("bad mount option")
+	ErrInUse       = errors.New("in use by another host")
 )
 
 // MountError is an error of Mount: Kind is one of the Err... values above.

@@ -15,6 +15,8 @@
 //	   |                        evicts no inode and begins no second handle
 //	   +- xattrShares shard     the count of a shared attribute block; also without a
 //	   |                        handle, to read such a block
+//	   |  +- Inode.mu of the inode of an attribute's value (eainode.go): it has no
+//	   |                        name, and whoever holds it begins no handle
 //	   +- orphans.mu            the orphan list; encodes inodes that are on it
 //	   |  +- superState.mu      the superblock
 //	   +- mballoc's group lock

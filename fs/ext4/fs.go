@@ -38,6 +38,7 @@ type geometry struct {
 	dirIndex         bool
 	dirNlink         bool
 	largeDir         bool
+	eaInode          bool   // large attribute values may be in inodes of their own
 	extraIsize       uint16 // i_extra_isize of new inodes
 	unsignedHash     bool
 	hashVersion      uint8 // s_def_hash_version
@@ -60,6 +61,7 @@ func makeGeometry(sb *ondisk.SuperBlock) geometry {
 		dirIndex:     sb.HasCompat(ondisk.CompatDirIndex),
 		dirNlink:     sb.HasROCompat(ondisk.ROCompatDirNlink),
 		largeDir:     sb.HasIncompat(ondisk.IncompatLargeDir),
+		eaInode:      sb.HasIncompat(ondisk.IncompatEAInode),
 		unsignedHash: sb.UnsignedHash(), hashVersion: sb.DefHashVersion, hashSeed: sb.HashSeed,
 	}
 	if g.blocksPerGroup == 0 || sb.RevLevel == ondisk.RevGoodOld {
@@ -118,6 +120,9 @@ type FS struct {
 	discards discards
 
 	replay *fcReplay // this file system exists only to replay fast commits
+
+	mmp       mmpState
+	unchecked bool // it was not cleanly unmounted before, and there is no journal
 
 	readOnly atomic.Bool  // nothing may be changed (any more)
 	stopped  atomic.Int32 // 0: running; else 1 + ShutdownMode

@@ -46,10 +46,10 @@ func (fs *FS) loadGroups(sb *ondisk.SuperBlock) error {
 	fs.groups = make([]group, fs.groupCount)
 	fs.flex = make([]flexGroup, (uint32(fs.groupCount)-1)>>fs.flexBits+1)
 	if n > 1 && !sb.HasIncompat(ondisk.IncompatMetaBG) {
-		fs.cache.Prefetch(uint64(sb.DescBlock(0)), int(n))
+		fs.cache.Prefetch(uint64(fs.descBlock(sb, 0)), int(n))
 	}
 	for k := uint32(0); k < n; k++ {
-		b, err := fs.cache.Read(uint64(sb.DescBlock(k)), nil)
+		b, err := fs.cache.Read(uint64(fs.descBlock(sb, k)), nil)
 		if err != nil {
 			return fmt.Errorf("group descriptors: %w", err)
 		}
@@ -62,6 +62,27 @@ func (fs *FS) loadGroups(sb *ondisk.SuperBlock) error {
 		}
 	}
 	return nil
+}
+
+// descBlock is where descriptor block k is read from. With sb= it is the copy
+// that goes with that superblock: behind it, or with meta_bg the one in the
+// second group of the meta group.
+func (fs *FS) descBlock(sb *ondisk.SuperBlock, k uint32) ondisk.FsBlock {
+	if fs.opts.SBBlock <= 1 {
+		return sb.DescBlock(k)
+	}
+	if sb.HasIncompat(ondisk.IncompatMetaBG) && k >= sb.FirstMetaBG {
+		g := ondisk.GroupNumber(k*sb.DescPerBlock()) + 1
+		if g >= sb.GroupCount() {
+			return sb.DescBlock(k)
+		}
+		blk := sb.GroupFirstBlock(g)
+		if sb.HasSuper(g) {
+			blk++
+		}
+		return blk
+	}
+	return ondisk.FsBlock(fs.opts.SBBlock<<10>>sb.BlockBits()) + 1 + ondisk.FsBlock(k)
 }
 
 // loadGroup checks one descriptor and adds its counts to the totals.

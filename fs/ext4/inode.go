@@ -142,6 +142,23 @@ func (i *Inode) Ino() ondisk.InodeNumber { return i.ino }
 func (fs *FS) iget(ino ondisk.InodeNumber) (*Inode, error) {
 	sh := fs.icache.shard(ino)
 	sh.mu.Lock()
+	return fs.igetLocked(sh, ino)
+}
+
+// igetNow is iget for those who hold a handle: an inode that is on its way out
+// is not waited for, but ESTALE.
+func (fs *FS) igetNow(ino ondisk.InodeNumber) (*Inode, error) {
+	sh := fs.icache.shard(ino)
+	sh.mu.Lock()
+	if i := sh.m[ino]; i != nil && i.state == inodeEvicting {
+		sh.mu.Unlock()
+		return nil, syscall.ESTALE
+	}
+	return fs.igetLocked(sh, ino)
+}
+
+// igetLocked does iget's work; it unlocks the shard.
+func (fs *FS) igetLocked(sh *icacheShard, ino ondisk.InodeNumber) (*Inode, error) {
 	if i := sh.findLocked(ino); i != nil {
 		sh.mu.Unlock()
 		return i, nil
@@ -517,7 +534,7 @@ func (fs *FS) evictInode(i *Inode) error {
 			return err
 		}
 	}
-	h, err := fs.begin(creditsFreeInode + creditsXattr)
+	h, err := fs.begin(creditsFreeInode + creditsXattr + i.valueCredits())
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,8 @@ type handle struct {
 	jh   *journal.Handle // nil: no journal
 	dead bool            // restart failed: the step has ended
 	root bool            // on behalf of one who may use the superuser's reserve
+
+	later []*Inode // pins that are given back when the step has ended
 }
 
 var handlePool = sync.Pool{New: func() any { return new(handle) }}
@@ -106,7 +108,12 @@ func (h *handle) stop() error {
 		fs.unlogged.mu.RUnlock()
 	}
 	h.fs, h.jh = nil, nil
+	later := h.later
+	h.later = nil
 	handlePool.Put(h)
+	for _, i := range later {
+		fs.iput(i)
+	}
 	return err
 }
 

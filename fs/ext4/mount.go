@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,6 +47,7 @@ func Mount(dev blockdev.Device, o Options) (*FS, error) {
 		if fs.jnl != nil {
 			fs.jnl.Close()
 		}
+		fs.stopMMP(true)
 		fs.tearDown()
 		return nil, err
 	}
@@ -114,6 +116,9 @@ func (fs *FS) setDevice(dev blockdev.Device) { fs.dev, fs.count = blockdev.NewCo
 
 // bringUp is the rest of Mount; on error the caller tears down.
 func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
+	if err := fs.startMMP(sb); err != nil {
+		return err
+	}
 	jnl, sb, err := fs.openJournal(sb)
 	if err != nil {
 		return err
@@ -133,6 +138,7 @@ func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
 	if fs.opts.ReadOnly {
 		return fs.openRoot()
 	}
+	fs.warnState(sb)
 	if err := fs.startJournal(jnl); err != nil {
 		return err
 	}
@@ -222,7 +228,7 @@ func (fs *FS) readJournalInode(sb *ondisk.SuperBlock, ino ondisk.InodeNumber) (*
 	}
 	g, idx := fs.groupOf(ino)
 	block := make([]byte, fs.blockSize)
-	if err := fs.readRaw(sb.DescBlock(uint32(g)/sb.DescPerBlock()), block); err != nil {
+	if err := fs.readRaw(fs.descBlock(sb, uint32(g)/sb.DescPerBlock()), block); err != nil {
 		return nil, err
 	}
 	d := ondisk.GroupDescAt(block, uint32(g)%sb.DescPerBlock(), fs.descSize)
@@ -294,6 +300,36 @@ func (fs *FS) markMounted() error {
 	return fs.jnl.ClearErrno()
 }
 
+// warnState tells the operator what the superblock says of the time before: a
+// writable mount goes on all the same, as the kernel's does. What it finds not
+// cleanly unmounted, without a journal, stays marked so until e2fsck looks.
+func (fs *FS) warnState(sb *ondisk.SuperBlock) {
+	const advice = "running e2fsck is recommended"
+	now := fs.now()
+	interval := time.Duration(sb.Checkinterval) * time.Second
+	fs.unchecked = sb.State&ondisk.StateValid == 0
+	switch {
+	case fs.unchecked:
+		fs.logf(LevelWarn, "the file system was not cleanly unmounted, %s", advice)
+	case sb.State&ondisk.StateError != 0:
+		fs.logf(LevelWarn, "the file system has errors (%d recorded)%s, %s", sb.ErrorCount, lastError(sb), advice)
+	case sb.MaxMntCount > 0 && sb.MaxMntCount < 0x8000 && sb.MntCount >= sb.MaxMntCount:
+		fs.logf(LevelWarn, "mounted %d times since the last check, %s", sb.MntCount, advice)
+	case interval > 0 && !sb.Lastcheck().Add(interval).After(now):
+		fs.logf(LevelWarn, "last checked at %v, %s", sb.Lastcheck().UTC().Format(time.DateTime), advice)
+	}
+}
+
+// lastError says what the superblock remembers of the last error.
+func lastError(sb *ondisk.SuperBlock) string {
+	if sb.ErrorCount == 0 {
+		return ""
+	}
+	what, _, _ := strings.Cut(string(sb.LastErrorFunc[:]), "\x00")
+	at := time.Unix(int64(sb.LastErrorTimeHi)<<32|int64(sb.LastErrorTimeLo), 0).UTC().Format(time.DateTime)
+	return fmt.Sprintf(", the last at %s: %s (inode %d, block %d)", at, what, sb.LastErrorIno, sb.LastErrorBlock)
+}
+
 // startWork spawns the write-back of a mount without a journal.
 func (fs *FS) startWork() {
 	if fs.jnl != nil {
@@ -337,6 +373,7 @@ func (fs *FS) unmount() error {
 	fs.health.reports.Wait()
 	err := fs.closeJournal()
 	fs.health.reports.Wait() // closing may have failed and reported
+	err = first(err, fs.stopMMP(fs.stopped.Load() == 0))
 	fs.readOnly.Store(true)
 	fs.tearDown()
 	return err
@@ -348,7 +385,9 @@ func (fs *FS) unmounted(sb *ondisk.SuperBlock) {
 	if fs.orphans.file.entries() == 0 {
 		sb.SetROCompat(ondisk.ROCompatOrphanPresent, false)
 	}
-	sb.State |= ondisk.StateValid
+	if !fs.unchecked {
+		sb.State |= ondisk.StateValid
+	}
 	sb.KbytesWritten += fs.count.Stats().WriteBytes >> 10
 	fs.syncCounts(sb)
 }

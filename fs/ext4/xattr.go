@@ -1,6 +1,8 @@
 package ext4
 
 import (
+	"errors"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -189,31 +191,9 @@ func (i *Inode) xattrValue(n xattr.Name) ([]byte, error) {
 	case !ok:
 		return nil, xattr.ErrNotFound
 	case e.Inum != 0:
-		return i.fs.valueOfInode(ondisk.InodeNumber(e.Inum), e.Size)
+		return i.fs.valueOfInode(&e)
 	}
 	return value, nil
-}
-
-// valueOfInode reads a value that is the content of an inode of its own
-// (feature ea_inode). Such inodes have no name, and are locked by nobody who
-// holds or wants another lock.
-func (fs *FS) valueOfInode(ino ondisk.InodeNumber, size uint32) ([]byte, error) {
-	if size > xattr.MaxValue {
-		return nil, &ondisk.CorruptError{What: "attribute value too long", Inode: ino}
-	}
-	i, err := fs.iget(ino)
-	if err != nil {
-		return nil, err
-	}
-	defer fs.iput(i)
-	i.mu.RLock()
-	defer i.mu.RUnlock()
-	if i.raw.Flags&ondisk.InodeEAInode == 0 || i.raw.Size() < uint64(size) {
-		return nil, &ondisk.CorruptError{What: "not the inode of an attribute's value", Inode: ino}
-	}
-	value := make([]byte, size)
-	_, err = i.readLocked(value, 0)
-	return value, err
 }
 
 // ListXattr copies the names of all attributes, each ended by a NUL, to dst and
@@ -265,11 +245,11 @@ func (fs *FS) SetXattr(c *Caller, ino ondisk.InodeNumber, name string, value []b
 	if value == nil {
 		value = []byte{}
 	}
-	return fs.changeXattr(c, ino, func(h *handle, i *Inode) error {
+	return fs.changeXattr(c, ino, value, func(h *handle, i, large *Inode) error {
 		if isACL(n) {
 			return i.setACL(h, n, value)
 		}
-		return i.setXattr(h, n, value, int(flags))
+		return i.storeXattr(h, n, value, large, int(flags))
 	})
 }
 
@@ -279,11 +259,13 @@ func (fs *FS) RemoveXattr(c *Caller, ino ondisk.InodeNumber, name string) error 
 	if err != nil {
 		return fs.report(err)
 	}
-	return fs.changeXattr(c, ino, func(h *handle, i *Inode) error { return i.setXattr(h, n, nil, 0) })
+	return fs.changeXattr(c, ino, nil, func(h *handle, i, _ *Inode) error { return i.setXattr(h, n, nil, 0) })
 }
 
 // changeXattr runs change in a handle with the inode locked; ctime follows.
-func (fs *FS) changeXattr(c *Caller, ino ondisk.InodeNumber, change func(h *handle, i *Inode) error) error {
+// When value does not fit the inode's areas, and may be in an inode of its own
+// (feature ea_inode), that is made, and change gets it.
+func (fs *FS) changeXattr(c *Caller, ino ondisk.InodeNumber, value []byte, change func(h *handle, i, large *Inode) error) error {
 	i, err := fs.iget(ino)
 	if err != nil {
 		return err
@@ -294,12 +276,25 @@ func (fs *FS) changeXattr(c *Caller, ino ondisk.InodeNumber, change func(h *hand
 	if i.raw.Flags&(ondisk.InodeImmutable|ondisk.InodeAppend) != 0 {
 		return syscall.EPERM
 	}
-	return fs.step(creditsXattr, func(h *handle) error {
-		h.root = fs.mayUseRoot(c)
-		if err := change(h, i); err != nil {
-			return fs.report(err)
+	err = i.changeXattrOnce(c, nil, change)
+	if fs.eaInode && value != nil && errors.Is(err, xattr.ErrNoSpace) {
+		large, lerr := i.newValueInode(c, value)
+		if lerr != nil {
+			return fs.report(lerr)
 		}
-		i.raw.SetCtime(fs.timestamp())
+		err = i.changeXattrOnce(c, large, change)
+		fs.iput(large)
+	}
+	return fs.report(err)
+}
+
+func (i *Inode) changeXattrOnce(c *Caller, large *Inode, change func(h *handle, i, large *Inode) error) error {
+	return i.fs.step(creditsXattr+i.valueCredits(), func(h *handle) error {
+		h.root = i.fs.mayUseRoot(c)
+		if err := change(h, i, large); err != nil {
+			return err
+		}
+		i.raw.SetCtime(i.fs.timestamp())
 		return i.markDirty(h)
 	})
 }
@@ -307,6 +302,11 @@ func (fs *FS) changeXattr(c *Caller, ino ondisk.InodeNumber, change func(h *hand
 // setXattr sets an attribute to a value as it is stored, or removes it if the
 // value is nil (creditsXattr). The caller holds i.mu and marks i dirty.
 func (i *Inode) setXattr(h *handle, n xattr.Name, value []byte, flags int) error {
+	return i.storeXattr(h, n, value, nil, flags)
+}
+
+// storeXattr is setXattr; large, if it is not nil, holds the value.
+func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, flags int) error {
 	buf := i.fs.ops.bufs.Get().(*[]byte)
 	defer i.fs.ops.bufs.Put(buf)
 	tail, block, err := i.copyXattrs(*buf)
@@ -319,28 +319,43 @@ func (i *Inode) setXattr(h *handle, n xattr.Name, value []byte, flags int) error
 	} else if blockArea, err = xattr.Block(block); err != nil {
 		return err
 	}
-	if _, old, ok := xattr.Get(inodeArea, blockArea, n); ok && old.Inum != 0 {
-		return syscall.EOPNOTSUPP // the inode of the old value would be lost
-	}
+	u := valueUse{before: inodeArea.Inums(), charge: -i.valueCharge(inodeArea, blockArea)}
 	var ch xattr.Change
-	if value == nil {
+	switch {
+	case value == nil:
 		ch, err = xattr.Remove(inodeArea, blockArea, n)
-	} else {
+	case large != nil:
+		u.added = large
+		ch, err = xattr.Store(inodeArea, blockArea, n, large.asValue(), flags)
+	default:
 		ch, err = xattr.Set(inodeArea, blockArea, n, value, flags)
 	}
 	if err != nil {
 		return err
 	}
+	u.charge += i.valueCharge(inodeArea, blockArea)
 	if ch.Block {
-		if err := i.putXattrBlock(h, block, blockArea); err != nil {
+		if err := i.putXattrBlock(h, block, blockArea, &u); err != nil {
 			return err
 		}
 	}
 	i.noXattrs.Store(false)
-	if !ch.Inode {
+	i.addBlocks(u.charge)
+	if ch.Inode {
+		if err := i.editSlot(h, func(slot []byte) error { copy(i.xattrTail(slot), tail); return nil }); err != nil {
+			return err
+		}
+		if u.added != nil && slices.Contains(inodeArea.Inums(), uint32(u.added.ino)) {
+			u.counted = 1
+		}
+		if err := i.fs.dropValues(h, u.before, inodeArea.Inums()); err != nil {
+			return err
+		}
+	}
+	if u.counted == 0 {
 		return nil
 	}
-	return i.editSlot(h, func(slot []byte) error { copy(i.xattrTail(slot), tail); return nil })
+	return large.changeValueRefs(h, 1)
 }
 
 // copyXattrs copies the attributes in the inode, and those in the block, if
@@ -375,7 +390,7 @@ func (i *Inode) copyXattrs(buf []byte) (tail, block []byte, err error) {
 // putXattrBlock makes content the inode's attribute block: none if it is empty,
 // another inode's if there is one like it, the old one if nobody else has it,
 // else a new one.
-func (i *Inode) putXattrBlock(h *handle, content []byte, area xattr.Area) error {
+func (i *Inode) putXattrBlock(h *handle, content []byte, area xattr.Area, u *valueUse) error {
 	old := i.raw.FileACL()
 	if area.Empty() {
 		if old == 0 {
@@ -384,8 +399,14 @@ func (i *Inode) putXattrBlock(h *handle, content []byte, area xattr.Area) error 
 		return i.dropXattrBlock(h, old)
 	}
 	shared, err := i.shareXattrBlock(h, area, xattr.BlockHash(content))
-	if err != nil || shared {
+	if err != nil {
 		return err
+	}
+	if shared { // that block has counted its values already
+		return nil
+	}
+	if u.added != nil && slices.Contains(area.Inums(), uint32(u.added.ino)) {
+		u.counted = 1
 	}
 	if old != 0 {
 		if done, err := i.rewriteXattrBlock(h, old, content); done || err != nil {
@@ -401,6 +422,9 @@ func (i *Inode) putXattrBlock(h *handle, content []byte, area xattr.Area) error 
 	copy(b.Data(), content)
 	xattr.SetRefcount(b.Data(), 1)
 	if err := i.writeXattrBlock(h, b); err != nil {
+		return err
+	}
+	if err := i.fs.keepValues(h, area.Inums(), u.added); err != nil {
 		return err
 	}
 	return i.switchXattrBlock(h, old, blk)
@@ -443,9 +467,13 @@ func (i *Inode) rewriteXattrBlock(h *handle, blk ondisk.FsBlock, content []byte)
 		return false, err
 	}
 	i.fs.ops.xattrs.forget(xattr.BlockHash(b.Data()), blk)
+	before := inumsOf(b.Data())
 	copy(b.Data(), content)
 	xattr.SetRefcount(b.Data(), 1)
-	return true, i.writeXattrBlock(h, b)
+	if err := i.writeXattrBlock(h, b); err != nil {
+		return true, err
+	}
+	return true, i.fs.dropValues(h, before, inumsOf(content))
 }
 
 // shareXattrBlock makes a block of another inode with the same attributes this
@@ -510,6 +538,9 @@ func (i *Inode) dropXattrBlock(h *handle, blk ondisk.FsBlock) error {
 		i.addBlocks(-1)
 	} else {
 		i.fs.ops.xattrs.forget(xattr.BlockHash(b.Data()), blk)
+		if err := i.fs.dropValues(h, inumsOf(b.Data()), nil); err != nil {
+			return err
+		}
 		if err := i.freeRun(h, blk, 1, true); err != nil {
 			return err
 		}
@@ -518,9 +549,12 @@ func (i *Inode) dropXattrBlock(h *handle, blk ondisk.FsBlock) error {
 	return nil
 }
 
-// dropXattrs frees the attribute block of an inode that is being deleted
-// (creditsXattr).
+// dropXattrs frees the attribute block, and the inodes of values, of an inode
+// that is being deleted (creditsXattr and valueCredits).
 func (i *Inode) dropXattrs(h *handle) error {
+	if err := i.dropOwnValues(h); err != nil {
+		return err
+	}
 	if blk := i.raw.FileACL(); blk != 0 {
 		return i.dropXattrBlock(h, blk)
 	}
@@ -533,7 +567,7 @@ func (i *Inode) xattrCredits() int {
 	if i.noXattrs.Load() {
 		return 0
 	}
-	return creditsXattr
+	return creditsXattr + i.valueCredits()
 }
 
 // dropCapability removes the file's capabilities, as a write does.

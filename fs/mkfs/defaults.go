@@ -88,8 +88,11 @@ func (p *Params) fill(deviceSize int64) error {
 	if p.BlockSize == 0 {
 		p.BlockSize = u.blockSize
 	}
+	if err := p.checkClusters(); err != nil {
+		return err
+	}
 	if p.BytesPerInode == 0 {
-		p.BytesPerInode = max(u.inodeRatio, int64(p.BlockSize))
+		p.BytesPerInode = max(u.inodeRatio, int64(p.BlockSize), int64(p.ClusterSize))
 	}
 	if !explicit && p.BlockSize < pageSize {
 		p.Size &^= pageSize - 1
@@ -108,21 +111,24 @@ func (p *Params) fill(deviceSize int64) error {
 
 func (p *Params) check() error {
 	bs := int64(p.BlockSize)
+	most := maxClustersPerGroup(p.BlockSize)
 	switch {
-	case bs < ondisk.MinBlockSize || bs > ondisk.MaxBlockSize || bs&(bs-1) != 0:
-		return fmt.Errorf("block size %d: must be a power of two from 1024 to 65536", bs)
 	case p.InodeSize < ondisk.GoodOldInodeSize || p.InodeSize > p.BlockSize || p.InodeSize&(p.InodeSize-1) != 0:
 		return fmt.Errorf("inode size %d: must be a power of two from 128 to the block size", p.InodeSize)
 	case p.BytesPerInode < ondisk.MinBlockSize || p.BytesPerInode > 1024*ondisk.MaxBlockSize:
 		return fmt.Errorf("%d bytes per inode: must be from 1024 to 67108864", p.BytesPerInode)
 	case p.ReservedPercent < 0 || p.ReservedPercent > 50:
 		return fmt.Errorf("%g percent of reserved blocks: must be from 0 to 50", p.ReservedPercent)
-	case p.BlocksPerGroup != 0 && (p.BlocksPerGroup < 256 || p.BlocksPerGroup > maxBlocksPerGroup(p.BlockSize) || p.BlocksPerGroup%8 != 0):
-		return fmt.Errorf("%d blocks per group: must be a multiple of 8 from 256 to %d", p.BlocksPerGroup, maxBlocksPerGroup(p.BlockSize))
+	case p.BlocksPerGroup != 0 && (p.BlocksPerGroup < 256 || p.BlocksPerGroup > most || p.BlocksPerGroup%8 != 0):
+		return fmt.Errorf("%d blocks per group: must be a multiple of 8 from 256 to %d", p.BlocksPerGroup, most)
 	case p.FlexGroups&(p.FlexGroups-1) != 0:
 		return fmt.Errorf("%d groups per flex group: must be a power of two", p.FlexGroups)
 	case p.Inodes > 1<<32-1:
 		return fmt.Errorf("%d inodes: at most 4294967295", p.Inodes)
+	case p.DescSize != 0 && (p.Features.Incompat&ondisk.Incompat64Bit == 0 || p.DescSize < ondisk.MinDescSize64 || p.DescSize > 1024 || p.DescSize&(p.DescSize-1) != 0):
+		return fmt.Errorf("descriptors of %d bytes: must be a power of two from 64 to 1024, and need 64bit", p.DescSize)
+	case p.Stride > 1<<16-1:
+		return fmt.Errorf("stride of %d blocks: at most 65535", p.Stride)
 	case len(p.Label) > 16:
 		return fmt.Errorf("label %q: at most 16 bytes", p.Label)
 	case p.Size/bs > 1<<32-1 && p.Features.Incompat&ondisk.Incompat64Bit == 0:
@@ -134,33 +140,105 @@ func (p *Params) check() error {
 	return p.checkFeatures()
 }
 
-// Features that the layout knows how to make, and those that it cannot do
-// without.
+// checkClusters refuses block and cluster sizes that cannot be.
+func (p *Params) checkClusters() error {
+	bs := p.BlockSize
+	bigalloc := p.Features.ROCompat&ondisk.ROCompatBigalloc != 0
+	switch {
+	case bs < ondisk.MinBlockSize || bs > ondisk.MaxBlockSize || bs&(bs-1) != 0:
+		return fmt.Errorf("block size %d: must be a power of two from 1024 to 65536", bs)
+	case p.ClusterSize != 0 && !bigalloc && p.ClusterSize != bs:
+		return fmt.Errorf("cluster size %d: needs bigalloc", p.ClusterSize)
+	case p.ClusterSize == 0 && bigalloc:
+		p.ClusterSize = 16 * bs
+	case p.ClusterSize == 0:
+		p.ClusterSize = bs
+	case bigalloc && p.ClusterSize <= bs:
+		return fmt.Errorf("cluster size %d: must be larger than the block size", p.ClusterSize)
+	}
+	if c := p.ClusterSize; c > maxClusterSize || c&(c-1) != 0 {
+		return fmt.Errorf("cluster size %d: must be a power of two up to %d", c, maxClusterSize)
+	}
+	return nil
+}
+
+// maxClusterSize is the greatest cluster in bytes: 2^29 with s_log_cluster_size
+// at most 19 above 1 KiB.
+const maxClusterSize = 1 << 29
+
+// Features that the layout knows how to make.
 const (
-	canCompat   = ondisk.CompatHasJournal | ondisk.CompatExtAttr | ondisk.CompatResizeInode | ondisk.CompatDirIndex
-	canIncompat = ondisk.IncompatFiletype | ondisk.IncompatExtents | ondisk.Incompat64Bit | ondisk.IncompatFlexBG |
-		ondisk.IncompatCsumSeed | ondisk.IncompatLargeDir | ondisk.IncompatMetaBG
-	canROCompat = ondisk.ROCompatSparseSuper | ondisk.ROCompatLargeFile | ondisk.ROCompatHugeFile |
-		ondisk.ROCompatGDTCsum | ondisk.ROCompatDirNlink | ondisk.ROCompatExtraIsize | ondisk.ROCompatMetadataCsum
-	mustIncompat = ondisk.IncompatFiletype | ondisk.IncompatExtents
+	CanCompat = ondisk.CompatHasJournal | ondisk.CompatExtAttr | ondisk.CompatResizeInode | ondisk.CompatDirIndex |
+		ondisk.CompatSparseSuper2 | ondisk.CompatFastCommit | ondisk.CompatStableInodes | ondisk.CompatOrphanFile
+	CanIncompat = ondisk.IncompatFiletype | ondisk.IncompatExtents | ondisk.Incompat64Bit | ondisk.IncompatFlexBG |
+		ondisk.IncompatCsumSeed | ondisk.IncompatLargeDir | ondisk.IncompatMetaBG | ondisk.IncompatMMP | ondisk.IncompatEAInode |
+		ondisk.IncompatInlineData | ondisk.IncompatEncrypt | ondisk.IncompatCasefold
+	CanROCompat = ondisk.ROCompatSparseSuper | ondisk.ROCompatLargeFile | ondisk.ROCompatHugeFile |
+		ondisk.ROCompatGDTCsum | ondisk.ROCompatDirNlink | ondisk.ROCompatExtraIsize | ondisk.ROCompatMetadataCsum |
+		ondisk.ROCompatQuota | ondisk.ROCompatProject | ondisk.ROCompatBigalloc | ondisk.ROCompatVerity
 )
+
+// Can are the features that Format knows how to make.
+var Can = ondisk.Features{Compat: CanCompat, Incompat: CanIncompat, ROCompat: CanROCompat}
+
+// need is a feature that makes no sense, or no sound file system, without
+// another one.
+type need struct{ feature, needs ondisk.Features }
+
+// needs are the rules of mke2fs, and those of the kernel that mke2fs leaves to
+// e2fsck.
+var needs = []need{
+	{ondisk.Features{Compat: ondisk.CompatResizeInode}, ondisk.Features{ROCompat: ondisk.ROCompatSparseSuper}},
+	{ondisk.Features{Compat: ondisk.CompatFastCommit}, ondisk.Features{Compat: ondisk.CompatHasJournal}},
+	{ondisk.Features{Compat: ondisk.CompatOrphanFile}, ondisk.Features{Compat: ondisk.CompatHasJournal}},
+	{ondisk.Features{Incompat: ondisk.Incompat64Bit}, ondisk.Features{Incompat: ondisk.IncompatExtents}},
+	{ondisk.Features{Incompat: ondisk.IncompatCsumSeed}, ondisk.Features{ROCompat: ondisk.ROCompatMetadataCsum}},
+	{ondisk.Features{ROCompat: ondisk.ROCompatBigalloc}, ondisk.Features{Incompat: ondisk.IncompatExtents}},
+	{ondisk.Features{ROCompat: ondisk.ROCompatProject}, ondisk.Features{ROCompat: ondisk.ROCompatQuota}},
+	{ondisk.Features{ROCompat: ondisk.ROCompatVerity}, ondisk.Features{Incompat: ondisk.IncompatExtents}},
+	{ondisk.Features{Compat: ondisk.CompatStableInodes}, ondisk.Features{Compat: ondisk.CompatExtAttr}},
+}
+
+func has(f, all ondisk.Features) bool { return without(all, f) == ondisk.Features{} }
 
 func (p *Params) checkFeatures() error {
 	f := p.Features
-	cannot := ondisk.Features{Compat: f.Compat &^ canCompat, Incompat: f.Incompat &^ canIncompat, ROCompat: f.ROCompat &^ canROCompat}
-	if cannot != (ondisk.Features{}) {
+	if cannot := without(f, Can); cannot != (ondisk.Features{}) {
 		return fmt.Errorf("making a file system with %s is not supported", cannot)
 	}
-	if missing := mustIncompat &^ f.Incompat; missing != 0 {
-		return fmt.Errorf("making a file system without %s is not supported", missing)
+	for _, n := range needs {
+		if has(f, n.feature) && !has(f, n.needs) {
+			return fmt.Errorf("%s needs %s", n.feature, n.needs)
+		}
 	}
-	if f.Compat&ondisk.CompatResizeInode != 0 && f.ROCompat&ondisk.ROCompatSparseSuper == 0 {
-		return fmt.Errorf("resize_inode needs sparse_super")
-	}
-	if f.Incompat&ondisk.IncompatCsumSeed != 0 && f.ROCompat&ondisk.ROCompatMetadataCsum == 0 {
-		return fmt.Errorf("metadata_csum_seed needs metadata_csum")
+	switch {
+	case p.Revision0 && (f != ondisk.Features{} || p.InodeSize != ondisk.GoodOldInodeSize):
+		return fmt.Errorf("a file system of revision 0 has inodes of 128 bytes and no features, and %s asked for", orNothing(f))
+	case f.Compat&ondisk.CompatResizeInode != 0 && f.Incompat&ondisk.IncompatMetaBG != 0:
+		return fmt.Errorf("resize_inode and meta_bg exclude each other")
+	case p.InodeSize == ondisk.GoodOldInodeSize && f.Incompat&ondisk.IncompatInlineData != 0:
+		return fmt.Errorf("inline_data needs inodes of more than 128 bytes")
+	case p.InodeSize == ondisk.GoodOldInodeSize && f.ROCompat&ondisk.ROCompatProject != 0:
+		return fmt.Errorf("project needs inodes of more than 128 bytes")
+	case p.Backups != nil && f.Compat&ondisk.CompatSparseSuper2 == 0:
+		return fmt.Errorf("num_backup_sb needs sparse_super2")
+	case p.ResizeTo.N != 0 && f.Compat&ondisk.CompatResizeInode == 0:
+		return fmt.Errorf("resize needs resize_inode")
+	case p.OrphanSize.N != 0 && f.Compat&ondisk.CompatOrphanFile == 0:
+		return fmt.Errorf("orphan_file_size needs orphan_file")
+	case p.Quotas != nil && f.ROCompat&ondisk.ROCompatQuota == 0:
+		return fmt.Errorf("quotatype needs quota")
+	case p.MMPInterval != 0 && f.Incompat&ondisk.IncompatMMP == 0:
+		return fmt.Errorf("mmp_update_interval needs mmp")
 	}
 	return nil
+}
+
+func orNothing(f ondisk.Features) string {
+	if s := f.String(); s != "" {
+		return s + " was"
+	}
+	return "larger inodes were"
 }
 
 func (p *Params) fillIdentity() error {

@@ -7,9 +7,10 @@ import (
 	"extfused/fs/ondisk"
 )
 
-// maxBlocksPerGroup is the limit of mke2fs: as many blocks as a bitmap block
-// has bits, and few enough for 16-bit free counts.
-func maxBlocksPerGroup(blockSize int) uint32 { return min(8*uint32(blockSize), 1<<16-8) }
+// maxClustersPerGroup is the limit of mke2fs: as many clusters as a bitmap
+// block has bits, and few enough for 16-bit free counts. Without bigalloc a
+// cluster is a block.
+func maxClustersPerGroup(blockSize int) uint32 { return min(8*uint32(blockSize), 1<<16-8) }
 
 // grouping divides blocks and inodes into groups. Its numbers depend on each
 // other: a short last group that cannot hold its own metadata is cut off, and
@@ -19,6 +20,8 @@ type grouping struct {
 	asked    uint64 // blocks
 	reserved uint64 // blocks for the superuser, of those asked for
 	inodes   uint64
+	resizeTo uint64 // blocks; 0: by size
+	backups  int    // with sparse_super2
 }
 
 type outcome int
@@ -32,7 +35,10 @@ const (
 // setGroups fills in the geometry of sb. The block size, inode size and
 // features must be set.
 func setGroups(sb *ondisk.SuperBlock, p *Params) error {
-	g := &grouping{sb: sb, asked: uint64(p.Size) / uint64(p.BlockSize), inodes: p.Inodes}
+	g := &grouping{sb: sb, asked: uint64(p.Size) / uint64(p.BlockSize), inodes: p.Inodes, resizeTo: p.ResizeTo.Blocks(p.BlockSize), backups: 2}
+	if p.Backups != nil {
+		g.backups = *p.Backups
+	}
 	g.reserved = uint64(p.ReservedPercent * float64(g.asked) / 100)
 	if g.inodes == 0 {
 		g.inodes = min(g.asked*uint64(p.BlockSize)/uint64(p.BytesPerInode), 1<<32-1)
@@ -40,11 +46,13 @@ func setGroups(sb *ondisk.SuperBlock, p *Params) error {
 	if g.inodes*uint64(p.InodeSize) >= g.asked*uint64(p.BlockSize) {
 		return fmt.Errorf("%d inodes of %d bytes do not fit %d blocks", g.inodes, p.InodeSize, g.asked)
 	}
-	g.inodes = max(g.inodes, uint64(sb.FirstIno)+1)
-	sb.BlocksPerGroup = p.BlocksPerGroup
-	if sb.BlocksPerGroup == 0 {
-		sb.BlocksPerGroup = maxBlocksPerGroup(p.BlockSize)
+	g.inodes = max(g.inodes, uint64(sb.FirstInode())+1)
+	ratio := uint32(1) << sb.ClusterBits()
+	sb.ClustersPerGroup = p.BlocksPerGroup
+	if p.BlocksPerGroup == 0 {
+		sb.ClustersPerGroup = maxClustersPerGroup(p.BlockSize)
 	}
+	sb.BlocksPerGroup = sb.ClustersPerGroup * ratio
 	if g.asked <= uint64(sb.FirstDataBlock) {
 		return fmt.Errorf("%d blocks of %d bytes: %w", g.asked, p.BlockSize, ErrTooSmall)
 	}
@@ -53,7 +61,8 @@ func setGroups(sb *ondisk.SuperBlock, p *Params) error {
 }
 
 func (g *grouping) solve() error {
-	g.sb.SetBlocks(g.asked)
+	ratio := uint64(1) << g.sb.ClusterBits()
+	g.sb.SetBlocks(g.asked &^ (ratio - 1))
 	for {
 		o, err := g.attempt()
 		if err != nil {
@@ -61,13 +70,13 @@ func (g *grouping) solve() error {
 		}
 		switch o {
 		case fits:
-			g.sb.ClustersPerGroup = g.sb.BlocksPerGroup
 			return nil
 		case manyInodes:
-			if g.sb.BlocksPerGroup -= 8; g.sb.BlocksPerGroup < 256 {
+			if g.sb.ClustersPerGroup -= 8; g.sb.ClustersPerGroup < 256 {
 				return fmt.Errorf("%d inodes are too many for %d blocks", g.inodes, g.asked)
 			}
-			g.sb.SetBlocks(g.asked)
+			g.sb.BlocksPerGroup = g.sb.ClustersPerGroup << g.sb.ClusterBits()
+			g.sb.SetBlocks(g.asked &^ (ratio - 1))
 		case runt:
 			g.cutRunt()
 		}
@@ -97,8 +106,9 @@ func (g *grouping) attempt() (outcome, error) {
 	g.setInodesPerGroup(perGroup, groups)
 	g.sb.ReservedGDTBlocks = 0
 	if g.sb.HasCompat(ondisk.CompatResizeInode) {
-		g.sb.ReservedGDTBlocks = reservedGDTBlocks(g.sb)
+		g.sb.ReservedGDTBlocks = reservedGDTBlocks(g.sb, g.resizeTo)
 	}
+	g.setBackupGroups()
 	g.chooseMetaBG()
 	if g.sb.InodesCount < uint32(lostFoundIno) {
 		return fits, fmt.Errorf("%d inodes: %w", g.sb.InodesCount, ErrTooSmall)
@@ -114,6 +124,26 @@ func (g *grouping) attempt() (outcome, error) {
 		return runt, nil
 	}
 	return fits, nil
+}
+
+// setBackupGroups names the groups with backups with sparse_super2: the first
+// one behind group 0 and the last one.
+func (g *grouping) setBackupGroups() {
+	if !g.sb.HasCompat(ondisk.CompatSparseSuper2) {
+		return
+	}
+	last := uint32(g.sb.GroupCount()) - 1
+	b := [2]uint32{}
+	if g.backups > 0 && last > 0 {
+		b[0] = 1
+	}
+	if g.backups > 1 && last > 1 {
+		b[1] = last
+	}
+	if g.backups == 1 {
+		b[0], b[1] = b[1], b[0]
+	}
+	g.sb.BackupBGs = b
 }
 
 // setInodesPerGroup rounds perGroup so that it fills whole blocks of the
@@ -156,17 +186,25 @@ func (g *grouping) lastGroupMetadata() uint64 {
 }
 
 // reservedGDTBlocks is the room kept for more descriptors: enough for the file
-// system to grow 1024 times, as far as 32-bit block numbers and one indirect
-// block reach.
-func reservedGDTBlocks(sb *ondisk.SuperBlock) uint16 {
+// system to grow to the given number of blocks, or else 1024 times, as far as
+// 32-bit block numbers and one indirect block reach.
+func reservedGDTBlocks(sb *ondisk.SuperBlock, to uint64) uint16 {
+	room := uint64(sb.BlockSize() / 4)
+	if n := moreDescBlocks(sb, to); n > 0 {
+		return uint16(min(n, room))
+	}
 	most := uint64(1<<32 - 1)
 	if sb.Blocks() < most/1024 {
 		most = sb.Blocks() * 1024
 	}
-	groups := ceilDiv(most-uint64(sb.FirstDataBlock), uint64(sb.BlocksPerGroup))
-	blocks := ceilDiv(groups, uint64(sb.DescPerBlock()))
-	n := blocks - min(blocks, uint64(sb.DescBlocks()))
-	return uint16(min(n, uint64(sb.BlockSize()/4)))
+	return uint16(min(moreDescBlocks(sb, most-uint64(sb.FirstDataBlock)), room))
+}
+
+// moreDescBlocks is how many blocks of descriptors a file system with groups
+// for so many blocks has more.
+func moreDescBlocks(sb *ondisk.SuperBlock, blocks uint64) uint64 {
+	n := ceilDiv(ceilDiv(blocks, uint64(sb.BlocksPerGroup)), uint64(sb.DescPerBlock()))
+	return n - min(n, uint64(sb.DescBlocks()))
 }
 
 func ceilDiv(a, b uint64) uint64 { return (a + b - 1) / b }

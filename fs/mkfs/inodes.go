@@ -44,30 +44,41 @@ func (l *layout) newInode(mode, links uint16) ondisk.Inode {
 	return n
 }
 
-// setBlocks stores the size of a file of n blocks, and the space it takes
-// with its mapping blocks.
-func (l *layout) setBlocks(n *ondisk.Inode, data, mapping uint64) {
+// setBlocks stores the size of a file of n blocks, and the clusters that it
+// takes with its map.
+func (l *layout) setBlocks(n *ondisk.Inode, data, clusters uint64) {
 	n.SetSize(data << l.sb.BlockBits())
-	n.SetSectors((data+mapping)<<(l.sb.BlockBits()-9), l.sb.HasROCompat(ondisk.ROCompatHugeFile), l.sb.BlockBits())
+	n.SetSectors(clusters*l.ratio<<(l.sb.BlockBits()-9), l.sb.HasROCompat(ondisk.ROCompatHugeFile), l.sb.BlockBits())
 }
 
-// mapRuns gives the inode its extents: inline, or in the node at block node.
-func (l *layout) mapRuns(n *ondisk.Inode, runs []run, node ondisk.FsBlock) {
-	var data, mapping uint64
-	for _, r := range runs {
-		data += r.n
+// mapFile gives the inode the file's map: extents inline or in a node, or a
+// block map.
+func (l *layout) mapFile(n *ondisk.Inode, f *file) {
+	var mapping uint64
+	if f.blocks != nil {
+		mapping = uint64(len(f.blocks.nodes))
+		for i, e := range f.blocks.root {
+			binary.LittleEndian.PutUint32(n.Block[4*i:], e)
+		}
+	} else {
+		mapping = mapExtents(n, f)
 	}
+	l.setBlocks(n, f.size(), ceilDiv(f.size(), l.ratio)+mapping)
+}
+
+// mapExtents returns how many blocks besides the inode it takes.
+func mapExtents(n *ondisk.Inode, f *file) (mapping uint64) {
 	n.Flags |= ondisk.InodeExtents
-	extents := splitExtents(runs)
+	extents := splitExtents(f.runs)
 	fillLeaf(n.Block[:], extents[:min(len(extents), inlineExtents)])
-	if node != 0 {
-		// As a tree that has grown: what was inline stays behind the one index.
-		mapping = 1
-		h := ondisk.ExtentHeader{Magic: ondisk.ExtentMagic, Entries: 1, Max: inlineExtents, Depth: 1}
-		h.Encode(n.Block[:])
-		ondisk.PutExtentIdx(n.Block[:], 0, ondisk.ExtentIdx{Leaf: node})
+	if f.node == 0 {
+		return 0
 	}
-	l.setBlocks(n, data, mapping)
+	// As a tree that has grown: what was inline stays behind the one index.
+	h := ondisk.ExtentHeader{Magic: ondisk.ExtentMagic, Entries: 1, Max: inlineExtents, Depth: 1}
+	h.Encode(n.Block[:])
+	ondisk.PutExtentIdx(n.Block[:], 0, ondisk.ExtentIdx{Leaf: f.node})
+	return 1
 }
 
 // inodes are the inodes in use by number. Reserved ones that nothing uses are
@@ -78,35 +89,41 @@ func (l *layout) inodes() map[ondisk.InodeNumber]ondisk.Inode {
 	bad.SetAtime(t)
 	bad.SetCtime(t)
 	bad.SetMtime(t)
-
-	root := l.newInode(ondisk.ModeDir|0o755, 3)
-	root.SetUID(l.p.RootUID)
-	root.SetGID(l.p.RootGID)
-	l.mapRuns(&root, []run{{l.root, 1}}, 0)
-
-	lost := l.newInode(ondisk.ModeDir|0o700, 2)
-	l.mapRuns(&lost, l.lostFound, 0)
-
-	all := map[ondisk.InodeNumber]ondisk.Inode{ondisk.BadIno: bad, ondisk.RootIno: root, lostFoundIno: lost}
+	all := map[ondisk.InodeNumber]ondisk.Inode{ondisk.BadIno: bad}
 	if l.resize != 0 {
 		all[ondisk.ResizeIno] = l.resizeInode()
 	}
-	if l.journal.blocks != 0 {
-		j := l.newInode(ondisk.ModeReg|0o600, 1)
-		l.mapRuns(&j, l.journal.runs, l.journal.node)
-		all[ondisk.JournalIno] = j
+	for ino, f := range l.files {
+		n := l.newInode(ondisk.ModeReg|0o600, 1)
+		switch {
+		case ino == ondisk.RootIno:
+			n = l.newInode(ondisk.ModeDir|0o755, 3)
+			n.SetUID(l.p.RootUID)
+			n.SetGID(l.p.RootGID)
+		case ino == lostFoundIno:
+			n = l.newInode(ondisk.ModeDir|0o700, 2)
+		case l.quotaOf(ino) >= 0:
+			n.Flags |= ondisk.InodeImmutable
+		}
+		l.mapFile(&n, f)
+		if k := l.quotaOf(ino); k >= 0 {
+			n.SetSize(uint64(len(l.quotaContent(l.quotas[k].kind))))
+		}
+		all[ino] = n
 	}
 	return all
 }
 
 // resizeInode maps the reserved descriptor blocks, so that nothing else uses
 // them: its double indirect block points to those of the primary copy, and
-// each of these, as an indirect block, to its twins in the backups.
+// each of these, as an indirect block, to the blocks with the same place in the
+// groups with backups. These are its twins, save for clusters in blocks of 1 KiB,
+// where the superblock of group 0 alone has the boot block before it.
 func (l *layout) resizeInode() ondisk.Inode {
 	n := l.newInode(ondisk.ModeReg|0o600, 1)
 	per := uint64(l.sb.BlockSize() / 4)
 	reserved := uint64(l.sb.ReservedGDTBlocks)
-	l.setBlocks(&n, reserved*uint64(1+len(l.backups)), 1)
+	l.setBlocks(&n, 0, reserved*uint64(1+len(l.backups))+1)
 	n.SetSize((12 + per + per*per) << l.sb.BlockBits())
 	binary.LittleEndian.PutUint32(n.Block[4*13:], uint32(l.resize))
 	return n
@@ -125,7 +142,7 @@ func (l *layout) resizeMap() (double []byte, indirect map[ondisk.FsBlock][]byte)
 		binary.LittleEndian.PutUint32(double[4*slot:], uint32(table+index))
 		b := make([]byte, bs)
 		for j, g := range l.backups {
-			binary.LittleEndian.PutUint32(b[4*j:], uint32(l.sb.SuperBlockOf(g)+1+index))
+			binary.LittleEndian.PutUint32(b[4*j:], uint32(table+index)+uint32(g)*l.sb.BlocksPerGroup)
 		}
 		indirect[table+index] = b
 	}
@@ -157,11 +174,16 @@ func (l *layout) dirBlock(owner ondisk.InodeNumber, entries ...dirEntry) []byte 
 			n = end - off
 		}
 		e := ondisk.DirEntry2(b[off:])
-		e.SetInode(x.ino)
 		e.SetRecLen(n, bs)
-		e.SetName([]byte(x.name))
-		e.SetFileType(ondisk.FtDir)
 		off += n
+		if x.ino == 0 {
+			continue
+		}
+		e.SetInode(x.ino)
+		e.SetName([]byte(x.name))
+		if l.sb.HasIncompat(ondisk.IncompatFiletype) {
+			e.SetFileType(ondisk.FtDir)
+		}
 	}
 	c := l.sb.Csum()
 	c.SetDirBlock(c.InodeSeed(owner, 0), b)

@@ -2,7 +2,6 @@ package mkfs
 
 import (
 	"fmt"
-	"slices"
 
 	"extfused/fs/ondisk"
 )
@@ -13,7 +12,7 @@ func (l *layout) placeJournal() error {
 	if !l.sb.HasCompat(ondisk.CompatHasJournal) {
 		return nil
 	}
-	n, err := l.journalBlocks()
+	n, fast, err := l.journalBlocks()
 	if err != nil {
 		return err
 	}
@@ -26,56 +25,38 @@ func (l *layout) placeJournal() error {
 	if uint64(n) > free/2 && l.p.JournalBytes != 0 || uint64(n) >= free {
 		return fmt.Errorf("a journal of %d blocks is too big for a file system with %d free blocks", n, free)
 	}
-	l.journal.blocks = n
-	return l.takeJournal(l.sb.GroupFirstBlock(l.journalGroup()), uint64(n))
+	l.journal = journalPlace{n, fast}
+	l.overhead += ceilDiv(uint64(n), l.ratio)
+	goal := l.sb.GroupFirstBlock(0)
+	if !l.p.PackedMeta {
+		goal = l.sb.GroupFirstBlock(l.journalGroup())
+	}
+	return l.place(ondisk.JournalIno, goal, uint64(n))
 }
 
-// takeJournal allocates n blocks from goal on and, where an inode does not
-// hold their extents, a node for these: the block before the journal. If that
-// one is taken, it is the one that is next when the first extent comes that
-// the inode has no room for.
-func (l *layout) takeJournal(goal ondisk.FsBlock, n uint64) (err error) {
-	j, before := &l.journal, space{slices.Clone(l.used.runs)}
-	if j.runs, err = l.takeRuns(goal, n); err != nil {
-		return err
+// journalBlocks is the length of the journal, and of its area for fast commits.
+func (l *layout) journalBlocks() (blocks, fast uint32, err error) {
+	n := int64(defaultJournalBlocks(l.sb.Blocks()))
+	f := n / fastCommitShare
+	if l.p.JournalBytes != 0 {
+		n = l.p.JournalBytes / int64(l.sb.BlockSize())
 	}
-	extents := splitExtents(j.runs)
-	if len(extents) <= inlineExtents {
-		return nil
+	if n != 0 && l.sb.HasCompat(ondisk.CompatFastCommit) {
+		if l.p.FastCommitBytes != 0 {
+			f = l.p.FastCommitBytes / int64(l.sb.BlockSize())
+		}
+		n, fast = n+f, uint32(f)
 	}
-	if first := j.runs[0].start; first > l.sb.GroupFirstBlock(0) && l.used.isFree(first-1, 1) {
-		j.node = first - 1
-		l.used.add(j.node, 1)
-		return nil
-	}
-	var head uint64
-	for _, x := range extents[:inlineExtents+1] {
-		head += uint64(x.Len)
-	}
-	l.used = before
-	if j.runs, err = l.takeRuns(goal, head); err != nil {
-		return err
-	}
-	first := l.sb.GroupFirstBlock(0)
-	if j.node, err = l.take(j.runs[len(j.runs)-1].end(), first, l.end(), 1); err != nil || head == n {
-		return err
-	}
-	rest, err := l.takeRuns(j.node, n-head)
-	j.runs = append(j.runs, rest...)
-	return err
-}
-
-func (l *layout) journalBlocks() (uint32, error) {
-	if l.p.JournalBytes == 0 {
-		return defaultJournalBlocks(l.sb.Blocks()), nil
-	}
-	n := l.p.JournalBytes / int64(l.sb.BlockSize())
-	if n < minJournalBlocks || n > maxJournalBlocks {
-		return 0, fmt.Errorf("a journal of %d bytes has %d blocks of %d bytes: it must have %d to %d",
+	if l.p.JournalBytes != 0 && (n < minJournalBlocks || n > maxJournalBlocks) {
+		return 0, 0, fmt.Errorf("a journal of %d bytes has %d blocks of %d bytes: it must have %d to %d",
 			l.p.JournalBytes, n, l.sb.BlockSize(), minJournalBlocks, maxJournalBlocks)
 	}
-	return uint32(n), nil
+	return uint32(n), fast, nil
 }
+
+// fastCommitShare is how many times longer the default journal is than the area
+// for fast commits that it, or another one in its place, gets besides.
+const fastCommitShare = 64
 
 // journalGroup chooses the group: in the flex group of the middle block the
 // first one or the one behind it, before that the middle one or a neighbour;

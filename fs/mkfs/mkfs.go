@@ -25,15 +25,19 @@ import (
 type Params struct {
 	Size            int64   // bytes of the device to use; 0: all of it
 	BlockSize       int     // bytes, 1024 to 65536
+	ClusterSize     int     // bytes, with bigalloc; 0: 16 blocks
 	InodeSize       int     // bytes; 0: 256
 	BytesPerInode   int64   // one inode for so many bytes of the device
 	Inodes          uint64  // number of inodes; 0: by BytesPerInode
 	ReservedPercent float64 // blocks kept for the superuser, 0 to 50
-	BlocksPerGroup  uint32  // 0: as many as a bitmap block has bits
+	BlocksPerGroup  uint32  // clusters, with bigalloc; 0: as many as a bitmap block has bits
 	FlexGroups      uint32  // groups in a flex group, a power of two; 0: 16
-	JournalBytes    int64   // length of the journal; 0: by size
 	Label           string  // at most 16 bytes
 	Features        ondisk.Features
+	Revision0       bool // the format of 1993: no features, inodes of 128 bytes
+
+	JournalBytes    int64 // length of the journal; 0: by size
+	FastCommitBytes int64 // length of its area for fast commits; 0: 1/64 of the rest
 
 	UUID     ondisk.UUID // zero: random
 	HashSeed ondisk.UUID // zero: random
@@ -41,21 +45,49 @@ type Params struct {
 
 	RootUID, RootGID uint32
 
+	Stride, StripeWidth uint32       // blocks, of a RAID: on one disk, and on all data disks
+	DescSize            int          // bytes of a group descriptor; 0: 32, or 64 with 64bit
+	MMPInterval         uint32       // seconds; 0: 5
+	ResizeTo            SizeOrBlocks // room is kept for the descriptors of so large a file system
+	OrphanSize          SizeOrBlocks // of the orphan file
+	Quotas              []QuotaType  // with quota; nil: users, groups, and projects with project
+	Backups             *int         // superblock backups with sparse_super2, 0 to 2; nil: 2
+	PackedMeta          bool         // all bitmaps, tables and the journal at the start
+	StrictEncoding      bool         // casefold: refuse names that are no UTF-8
+	TestFS              bool         // mark it as one that experimental code may mount
+
 	// Zeroed says that the whole device reads as zeroes (a new sparse file),
 	// so that nothing needs clearing.
 	Zeroed bool
 	// ZeroTables clears all inode tables now. Without it, and without Zeroed,
 	// they are left to be cleared lazily when first used.
 	ZeroTables bool
+	// LazyJournal leaves the journal's blocks as they are. Only its superblock
+	// says then that it is empty.
+	LazyJournal bool
+
+	// What Format does not look at: its caller discards the device and fills
+	// the file system.
+	NoDiscard    bool
+	NoCopyXattrs bool
+
+	// Progress, if not nil, is told how much of the work on group descriptors,
+	// tables and journal is done, now and then.
+	Progress func(done, total int64)
 }
 
-// DefaultFeatures are those of mkfs.ext4 1.47.
-var DefaultFeatures = ondisk.Features{
-	Compat: ondisk.CompatHasJournal | ondisk.CompatExtAttr | ondisk.CompatResizeInode | ondisk.CompatDirIndex,
-	Incompat: ondisk.IncompatFiletype | ondisk.IncompatExtents | ondisk.Incompat64Bit |
-		ondisk.IncompatFlexBG,
-	ROCompat: ondisk.ROCompatSparseSuper | ondisk.ROCompatLargeFile | ondisk.ROCompatHugeFile |
-		ondisk.ROCompatDirNlink | ondisk.ROCompatExtraIsize | ondisk.ROCompatMetadataCsum,
+// SizeOrBlocks is a size as the user gave it.
+type SizeOrBlocks struct {
+	N     uint64
+	Bytes bool // N counts bytes, not blocks
+}
+
+// Blocks is the size in blocks of blockSize bytes, rounded down.
+func (s SizeOrBlocks) Blocks(blockSize int) uint64 {
+	if s.Bytes {
+		return s.N / uint64(blockSize)
+	}
+	return s.N
 }
 
 // DefaultParams is what mkfs.ext4 takes without options.
@@ -77,6 +109,7 @@ type Report struct {
 	InodesPerGroup uint32           `json:"inodes_per_group"`
 	ReservedBlocks uint64           `json:"reserved_blocks"`
 	FreeBlocks     uint64           `json:"free_blocks"`
+	ClusterSize    int              `json:"cluster_size"`   // the block size without bigalloc
 	JournalBlocks  uint32           `json:"journal_blocks"` // 0: none
 	Features       []string         `json:"features"`
 	Label          string           `json:"label"`
@@ -121,7 +154,8 @@ func (l *layout) report() Report {
 		Blocks: s.Blocks(), BlockSize: s.BlockSize(), Inodes: s.InodesCount, InodeSize: s.InodeBytes(),
 		Groups: uint32(s.GroupCount()), BlocksPerGroup: s.BlocksPerGroup, InodesPerGroup: s.InodesPerGroup,
 		ReservedBlocks: s.ReservedBlocks(), FreeBlocks: s.FreeBlocks(), JournalBlocks: l.journal.blocks,
-		Features: s.Features().Names(), Label: s.Label(), UUID: s.UUID, Note: l.note,
+		ClusterSize: s.ClusterSize(),
+		Features:    s.Features().Names(), Label: s.Label(), UUID: s.UUID, Note: l.note,
 	}
 	for _, g := range l.backups {
 		r.Backups = append(r.Backups, s.SuperBlockOf(g))

@@ -129,7 +129,22 @@ func TestRefusals(t *testing.T) {
 		"inodes":           func(p *Params) { p.Inodes = 10000000 },
 		"small journal":    func(p *Params) { p.JournalBytes = 1000 },
 		"big journal":      func(p *Params) { p.JournalBytes = 60 * mib },
-		"encrypt":          func(p *Params) { p.Features.Incompat |= ondisk.IncompatEncrypt },
+		"compression":      func(p *Params) { p.Features.Incompat |= ondisk.IncompatCompression },
+		"needs_recovery":   func(p *Params) { p.Features.Incompat |= ondisk.IncompatRecover },
+		"exclude":          func(p *Params) { p.Features.Incompat |= ondisk.IncompatMetaBG },
+		"needs bigalloc":   func(p *Params) { p.ClusterSize = 65536 },
+		"cluster size":     func(p *Params) { p.Features.ROCompat |= ondisk.ROCompatBigalloc; p.ClusterSize = 5000 },
+		"needs quota":      func(p *Params) { p.Features.ROCompat |= ondisk.ROCompatProject },
+		"inline_data":      func(p *Params) { p.Features.Incompat |= ondisk.IncompatInlineData; p.InodeSize = 128 },
+		"num_backup_sb":    func(p *Params) { p.Backups = new(int) },
+		"revision 0":       func(p *Params) { p.Revision0 = true },
+		"quotatype":        func(p *Params) { p.Quotas = []QuotaType{UserQuota} },
+		"mmp_update":       func(p *Params) { p.MMPInterval = 7 },
+		"orphan_file_size": func(p *Params) { p.OrphanSize.N = 10 },
+		"an orphan file": func(p *Params) {
+			p.Features.Compat |= ondisk.CompatOrphanFile
+			p.OrphanSize.N = 1000
+		},
 		"FEATURE_R30":      func(p *Params) { p.Features.ROCompat |= 1 << 30 },
 		"without extent":   func(p *Params) { p.Features.Incompat &^= ondisk.IncompatExtents },
 		"needs sparse":     func(p *Params) { p.Features.ROCompat &^= ondisk.ROCompatSparseSuper },
@@ -143,7 +158,7 @@ func TestRefusals(t *testing.T) {
 		p := testParams(t)
 		set(&p)
 		dev := blockdev.NewMem(64 * mib)
-		if _, err := Format(dev, p); err == nil || strings.Contains(err.Error(), "\n") {
+		if _, err := Format(dev, p); err == nil || strings.Contains(err.Error(), "\n") || errors.Is(err, errFailing) {
 			t.Errorf("%s: %v", what, err)
 		}
 		b := make([]byte, 4096)

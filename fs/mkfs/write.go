@@ -1,6 +1,7 @@
 package mkfs
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"extfused/blockdev"
@@ -21,7 +22,8 @@ type writer struct {
 
 func (w *writer) writeAll() error {
 	steps := []func() error{
-		w.clear, w.resizeBlocks, w.directories, w.journalBlocks, w.inodeTables, w.bitmapsAndDescriptors,
+		w.clear, w.resizeBlocks, w.directories, w.journalBlocks, w.mmpBlock, w.orphanFile, w.quotaFiles,
+		w.maps, w.inodeTables, w.bitmapsAndDescriptors,
 	}
 	for _, step := range steps {
 		if err := step(); err != nil {
@@ -106,11 +108,15 @@ func (w *writer) resizeBlocks() error {
 func (w *writer) directories() error {
 	l := w.l
 	root := l.dirBlock(ondisk.RootIno, dirEntry{".", ondisk.RootIno}, dirEntry{"..", ondisk.RootIno}, dirEntry{"lost+found", lostFoundIno})
-	if err := w.writeBlock(l.root, root); err != nil {
+	if err := w.writeBlock(l.files[ondisk.RootIno].at(0), root); err != nil {
 		return err
 	}
-	b := l.dirBlock(lostFoundIno, dirEntry{".", lostFoundIno}, dirEntry{"..", ondisk.RootIno})
-	for _, r := range l.lostFound {
+	entries := []dirEntry{{".", lostFoundIno}, {"..", ondisk.RootIno}}
+	if l.sb.HasIncompat(ondisk.IncompatInlineData) {
+		entries = append(entries, dirEntry{}) // the rest, as it comes out of the inode
+	}
+	b := l.dirBlock(lostFoundIno, entries...)
+	for _, r := range l.files[lostFoundIno].runs {
 		for i := range ondisk.FsBlock(r.n) {
 			if err := w.writeBlock(r.start+i, b); err != nil {
 				return err
@@ -128,24 +134,78 @@ func (w *writer) journalBlocks() error {
 	if j.blocks == 0 {
 		return nil
 	}
-	for _, r := range j.runs {
-		if err := w.zero(r.start, r.n); err != nil {
-			return err
+	f := w.l.files[ondisk.JournalIno]
+	if !w.l.p.LazyJournal {
+		for _, r := range f.runs {
+			if err := w.zero(r.start, r.n); err != nil {
+				return err
+			}
 		}
 	}
 	b := make([]byte, w.l.sb.BlockSize())
-	err := journal.FormatSuperBlock(b, journal.FormatParams{BlockSize: len(b), Blocks: j.blocks, UUID: w.l.p.UUID})
+	err := journal.FormatSuperBlock(b, journal.FormatParams{BlockSize: len(b), Blocks: j.blocks, NumFcBlks: j.fastCommit, UUID: w.l.p.UUID})
 	if err != nil {
 		return fmt.Errorf("journal: %w", err)
 	}
-	if err := w.writeBlock(j.runs[0].start, b); err != nil || j.node == 0 {
-		return err
+	return w.writeBlock(f.at(0), b)
+}
+
+// mmpBlock says that nobody uses the file system.
+func (w *writer) mmpBlock() error {
+	if w.l.mmp == 0 {
+		return nil
 	}
-	node := make([]byte, w.l.sb.BlockSize())
-	fillLeaf(node, splitExtents(j.runs))
+	m := ondisk.MMP{
+		Magic: ondisk.MMPMagic, Seq: ondisk.MMPSeqClean, Time: uint64(max(w.l.p.Time.Unix(), 0)), CheckInterval: w.l.sb.MMPInterval,
+	}
+	b := make([]byte, w.l.sb.BlockSize())
+	m.Encode(b)
+	w.l.sb.Csum().SetMMP(b)
+	return w.writeBlock(w.l.mmp, b)
+}
+
+// orphanFile writes empty blocks.
+func (w *writer) orphanFile() error {
+	ino := ondisk.InodeNumber(w.l.sb.OrphanFileInum)
+	if ino == 0 {
+		return nil
+	}
 	c := w.l.sb.Csum()
-	c.SetExtentBlock(c.InodeSeed(ondisk.JournalIno, 0), node)
-	return w.writeBlock(j.node, node)
+	b := make([]byte, w.l.sb.BlockSize())
+	for _, r := range w.l.files[ino].runs {
+		for blk := r.start; blk < r.end(); blk++ {
+			ondisk.OrphanBlock(b).Init()
+			c.SetOrphanBlock(c.InodeSeed(ino, 0), blk, b)
+			if err := w.writeBlock(blk, b); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maps writes the blocks that map files.
+func (w *writer) maps() error {
+	c := w.l.sb.Csum()
+	for ino, f := range w.l.files {
+		if f.node != 0 {
+			node := make([]byte, w.l.sb.BlockSize())
+			fillLeaf(node, splitExtents(f.runs))
+			c.SetExtentBlock(c.InodeSeed(ino, 0), node)
+			if err := w.writeBlock(f.node, node); err != nil {
+				return err
+			}
+		}
+		if f.blocks == nil {
+			continue
+		}
+		for at, entries := range f.blocks.nodes {
+			if err := w.writeBlock(ondisk.FsBlock(at), f.blocks.encode(entries)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // inodeTables writes the blocks with inodes in use, and takes the journal
@@ -170,6 +230,7 @@ func (w *writer) inodeTables() error {
 			raw := table[int(i)*size:][:size]
 			if n, ok := all[ino]; ok {
 				n.Encode(raw)
+				l.leaveInline(ino, raw)
 			}
 			c.SetInode(ino, raw)
 		}
@@ -178,6 +239,15 @@ func (w *writer) inodeTables() error {
 		}
 	}
 	return nil
+}
+
+// leaveInline writes the empty attribute area that lost+found keeps when its
+// content leaves the inode.
+func (l *layout) leaveInline(ino ondisk.InodeNumber, raw []byte) {
+	const area = ondisk.GoodOldInodeSize + ondisk.InodeExtraSize
+	if ino == lostFoundIno && l.sb.HasIncompat(ondisk.IncompatInlineData) {
+		binary.LittleEndian.PutUint32(raw[area:], ondisk.XattrMagic)
+	}
 }
 
 // bitmapsAndDescriptors writes the bitmaps that are initialised, then all
@@ -275,7 +345,7 @@ func (l *layout) fillDesc(d ondisk.GroupDesc, p *groupPlace) {
 	d.SetBlockBitmap(p.blockBitmap)
 	d.SetInodeBitmap(p.inodeBitmap)
 	d.SetInodeTable(p.inodeTable)
-	d.SetFreeClusters(p.freeBlocks)
+	d.SetFreeClusters(p.freeClusters)
 	d.SetFreeInodes(p.freeInodes)
 	d.SetUsedDirs(p.usedDirs)
 	d.SetFlags(p.flags)
@@ -284,15 +354,16 @@ func (l *layout) fillDesc(d ondisk.GroupDesc, p *groupPlace) {
 	}
 }
 
-// fillBlockBitmap sets the bits of used blocks, and of those behind the group.
+// fillBlockBitmap sets the bits of used clusters, and of those behind the group.
 func (l *layout) fillBlockBitmap(b []byte, g ondisk.GroupNumber) {
 	clear(b)
 	first, end := l.sb.GroupFirstBlock(g), l.groupEnd(g)
+	bit := func(blk ondisk.FsBlock) int { return int(ceilDiv(uint64(blk-first), l.ratio)) }
 	for i := l.used.after(first); i < len(l.used.runs) && l.used.runs[i].start < end; i++ {
 		r := l.used.runs[i]
-		setBits(b, int(max(r.start, first)-first), int(min(r.end(), end)-first))
+		setBits(b, bit(max(r.start, first)), bit(min(r.end(), end)))
 	}
-	setBits(b, int(end-first), 8*len(b))
+	setBits(b, bit(end), 8*len(b))
 }
 
 // fillInodeBitmap sets the bits of used inodes, and of those behind the group.

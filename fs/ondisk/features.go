@@ -171,7 +171,8 @@ func nameIs(known, name string, kind byte, bit int) bool {
 const (
 	// IncompatRead are the incompat bits with which an image can be read.
 	IncompatRead = IncompatFiletype | IncompatRecover | IncompatMetaBG | IncompatExtents |
-		Incompat64Bit | IncompatFlexBG | IncompatCsumSeed | IncompatLargeDir
+		Incompat64Bit | IncompatFlexBG | IncompatCsumSeed | IncompatLargeDir |
+		IncompatMMP | IncompatEAInode
 	// IncompatWrite are those with which it can be changed.
 	IncompatWrite = IncompatRead
 	// ROCompatWrite are the ro_compat bits with which it can be changed. Any

@@ -233,17 +233,32 @@ func (a Area) Fits(n Name, size int) bool {
 	return len(a.b) > 0 && needs(n, size) <= room
 }
 
+// Stored is a value as an area keeps it: its bytes, or the inode whose content
+// it is.
+type Stored struct {
+	Bytes []byte
+	Inum  uint32 // not 0: the inode, and the other two count instead of Bytes
+	Size  uint32 // bytes
+	CRC   uint32 // of the bytes, with the file system's seed: what the inode keeps as its hash
+}
+
+// room is what the value takes in the area, before padding.
+func (v Stored) room() int { return len(v.Bytes) }
+
 // Set stores an attribute, replacing one of the same name. It returns
 // ErrNoSpace, and changes nothing, when there is no room. If what is replaced
 // had its value in an inode (Entry.Inum), that is the caller's to release.
-func (a Area) Set(n Name, value []byte) error {
+func (a Area) Set(n Name, value []byte) error { return a.Store(n, Stored{Bytes: value}) }
+
+// Store is Set for a value that may be in an inode of its own.
+func (a Area) Store(n Name, v Stored) error {
 	if len(n.Suffix) > MaxNameLen {
 		return ErrName
 	}
-	if len(value) > MaxValue {
+	if len(v.Bytes) > MaxValue || v.Size > MaxValue {
 		return ErrValue
 	}
-	if !a.Fits(n, len(value)) {
+	if !a.Fits(n, v.room()) {
 		return ErrNoSpace
 	}
 	if err := a.Check(); err != nil {
@@ -251,14 +266,25 @@ func (a Area) Set(n Name, value []byte) error {
 	}
 	a.start()
 	if e, ok := a.Find(n); ok {
-		if e.Inum == 0 && len(value) > 0 && ondisk.XattrValueLen(int(e.Size)) == ondisk.XattrValueLen(len(value)) {
-			a.overwrite(e, value)
+		if e.Inum == 0 && len(v.Bytes) > 0 && ondisk.XattrValueLen(int(e.Size)) == ondisk.XattrValueLen(len(v.Bytes)) {
+			a.overwrite(e, v.Bytes)
 			return nil
 		}
 		a.cut(e)
 	}
-	a.insert(n, value)
+	a.insert(n, v)
 	return nil
+}
+
+// Inums lists the inodes that values of the area are in; one may come twice.
+func (a Area) Inums() (list []uint32) {
+	a.Each(func(e Entry) bool {
+		if e.Inum != 0 {
+			list = append(list, e.Inum)
+		}
+		return true
+	})
+	return list
 }
 
 // overwrite puts a value in the place of one that takes the same room.
@@ -273,21 +299,23 @@ func (a Area) overwrite(e Entry, value []byte) {
 }
 
 // insert adds an attribute that is not there; there is room.
-func (a Area) insert(n Name, value []byte) {
+func (a Area) insert(n Name, v Stored) {
 	end, low := a.extent()
 	at, size := a.place(n), ondisk.XattrEntryLen(len(n.Suffix))
 	copy(a.b[at+size:], a.b[at:end])
 	clear(a.b[at : at+size])
 	clear(a.b[end+size : end+size+4])
-	x := ondisk.XattrEntry{NameLen: uint8(len(n.Suffix)), NameIndex: n.Index, ValueSize: uint32(len(value))}
+	x := ondisk.XattrEntry{NameLen: uint8(len(n.Suffix)), NameIndex: n.Index, ValueSize: uint32(len(v.Bytes))}
 	var place []byte
-	if len(value) > 0 {
-		low -= ondisk.XattrValueLen(len(value))
-		place = a.b[low : low+ondisk.XattrValueLen(len(value))]
-		clear(place[copy(place, value):])
+	if len(v.Bytes) > 0 {
+		low -= ondisk.XattrValueLen(len(v.Bytes))
+		place = a.b[low : low+ondisk.XattrValueLen(len(v.Bytes))]
+		clear(place[copy(place, v.Bytes):])
 		x.ValueOffs = uint16(low)
 	}
-	x.Hash = a.entryHash(n.Suffix, place)
+	if x.Hash = a.entryHash(n.Suffix, place); v.Inum != 0 {
+		x.ValueInum, x.ValueSize, x.Hash = v.Inum, v.Size, EntryHashInode(n.Suffix, v.CRC)
+	}
 	x.Encode(a.b[at:])
 	copy(a.b[at+ondisk.XattrEntrySize:], n.Suffix)
 	a.rehash()

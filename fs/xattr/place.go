@@ -25,6 +25,11 @@ func Get(inode, block Area, n Name) (Area, Entry, bool) {
 //
 // With ErrNoSpace (and ErrExists, ErrNotFound by flags) nothing is changed.
 func Set(inode, block Area, n Name, value []byte, flags int) (Change, error) {
+	return Store(inode, block, n, Stored{Bytes: value}, flags)
+}
+
+// Store is Set for a value that may be in an inode of its own.
+func Store(inode, block Area, n Name, value Stored, flags int) (Change, error) {
 	_, inInode := inode.Find(n)
 	_, inBlock := block.Find(n)
 	switch {
@@ -33,14 +38,14 @@ func Set(inode, block Area, n Name, value []byte, flags int) (Change, error) {
 	case flags&Replace != 0 && !inInode && !inBlock:
 		return Change{}, ErrNotFound
 	}
-	err := inode.Set(n, value)
+	err := inode.Store(n, value)
 	if err == nil {
 		return Change{Inode: true, Block: inBlock && block.Remove(n)}, nil
 	}
 	if err != ErrNoSpace {
 		return Change{}, err
 	}
-	if err := block.Set(n, value); err != nil {
+	if err := block.Store(n, value); err != nil {
 		return Change{}, err
 	}
 	return Change{Inode: inInode && inode.Remove(n), Block: true}, nil

@@ -7,43 +7,66 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"extfused/blockdev"
 	"extfused/fs/mkfs"
-	"extfused/fs/ondisk"
 )
 
 type mkfsOptions struct {
-	size      string
-	blockSize string
-	label     string
-	uuid      string
-	reserved  float64
-	ratio     string
-	inodes    uint64
-	journal   string
-	force     bool
-	dryRun    bool
-	json      bool
+	size        string
+	kind        string
+	features    []string
+	extended    []string
+	revision    uint8
+	blockSize   string
+	clusterSize string
+	inodeSize   string
+	groupSize   uint32
+	flexGroups  uint32
+	label       string
+	uuid        string
+	reserved    float64
+	ratio       string
+	inodes      uint64
+	journal     string
+	timestamp   string
+	source      string
+	direct      bool
+	force       bool
+	dryRun      bool
+	json        bool
+	quiet       bool
 }
 
 // AddFlags registers the flags of `extfused mkfs`, which are mke2fs's.
 func (o *mkfsOptions) AddFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
+	f.SortFlags = false
 	f.StringVarP(&o.size, "size", "s", "", "size of the file system, as 512M or 10G; a file that does not exist is made so long")
+	f.StringVarP(&o.kind, "type", "t", "ext4", "ext2, ext3 or ext4: which features to start with")
+	f.StringArrayVarP(&o.features, "features", "O", nil, "change the features: name,^name,... (none clears all)")
+	f.StringArrayVarP(&o.extended, "extended", "E", nil, "extended options: name=value,... among\n"+strings.Join(mkfs.ExtendedOptions(), ", "))
+	f.Uint8VarP(&o.revision, "revision", "r", 1, "0: the format of 1993, without features")
 	f.StringVarP(&o.blockSize, "block-size", "b", "", "block size: 1024 to 65536 (default: by size, 1K below 512M, else 4K)")
+	f.StringVarP(&o.clusterSize, "cluster-size", "C", "", "with -O bigalloc: cluster size (default: 16 blocks)")
+	f.StringVarP(&o.inodeSize, "inode-size", "I", "", "inode size: 128 to the block size (default: 256)")
+	f.Uint64VarP(&o.inodes, "inodes", "N", 0, "number of inodes (instead of -i)")
+	f.StringVarP(&o.ratio, "bytes-per-inode", "i", "", "make one inode for so many bytes")
+	f.Uint32VarP(&o.groupSize, "group-size", "g", 0, "blocks (with bigalloc: clusters) of a group")
+	f.Uint32VarP(&o.flexGroups, "flex-groups", "G", 0, "groups whose bitmaps and tables are kept together (default: 16)")
+	f.StringVarP(&o.journal, "journal", "J", "", "journal: size=MEGABYTES,fast_commit_size=KILOBYTES")
+	f.Float64VarP(&o.reserved, "reserved", "m", 5, "percent of the blocks kept for the superuser")
 	f.StringVarP(&o.label, "label", "L", "", "volume label, at most 16 bytes")
 	f.StringVarP(&o.uuid, "uuid", "U", "", "UUID (default: random)")
-	f.Float64VarP(&o.reserved, "reserved", "m", 5, "percent of the blocks kept for the superuser")
-	f.StringVarP(&o.ratio, "bytes-per-inode", "i", "", "make one inode for so many bytes")
-	f.Uint64VarP(&o.inodes, "inodes", "N", 0, "number of inodes (instead of -i)")
-	f.StringVarP(&o.journal, "journal", "J", "", "journal: size=MEGABYTES")
+	f.StringVarP(&o.source, "directory", "d", "", "fill it with the content of this directory or tar archive (- reads one from stdin)")
+	f.StringVar(&o.timestamp, "timestamp", "", "seconds since 1970 to take for now; with -U and -E hash_seed= two runs give the same bytes")
+	f.BoolVarP(&o.direct, "direct", "D", false, "leave nothing of the image in the page cache")
 	f.BoolVarP(&o.force, "force", "F", false, "format even if the image holds something")
 	f.BoolVarP(&o.dryRun, "dry-run", "n", false, "tell what would be made, write nothing")
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print nothing, no progress bar either")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 }
 
@@ -51,13 +74,15 @@ func newMkfsCommand() *cobra.Command {
 	o := &mkfsOptions{}
 	cmd := &cobra.Command{
 		Use:   "mkfs IMAGE",
-		Short: "make an ext4 file system in a file or on a block device",
-		Long: "Makes the ext4 file system that mkfs.ext4 makes by default. A file that does not\n" +
-			"exist is created (sparse) when -s tells its size. What holds data already is\n" +
-			"refused unless -F is given; what is in use is always refused.",
-		Example: "  extfused mkfs disk.img -s 10G\n  extfused mkfs -L data -m 0 /dev/vdb1",
-		Args:    exactArgs("IMAGE"),
-		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.OutOrStdout(), args[0]) },
+		Short: "make an ext2, ext3 or ext4 file system in a file or on a block device",
+		Long: "Makes the file system that mkfs.ext4 makes, with the same options and the same\n" +
+			"bytes. A file that does not exist is created (sparse) when -s tells its size. What\n" +
+			"holds data already is refused unless -F is given; what is in use is always refused.\n" +
+			"Features that extfused could not mount for writing are refused by name.",
+		Example: "  extfused mkfs disk.img -s 10G\n  extfused mkfs -L data -m 0 /dev/vdb1\n" +
+			"  extfused mkfs root.img -s 1G -d rootfs.tar\n  extfused mkfs old.img -s 100M -t ext3 -O ^dir_index -I 128",
+		Args: exactArgs("IMAGE"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.OutOrStdout(), args[0]) },
 	}
 	o.AddFlags(cmd)
 	return cmd
@@ -85,54 +110,6 @@ func (o *mkfsOptions) run(w io.Writer, image string) error {
 		return mkfsExit(image, err)
 	}
 	return o.print(w, image, r)
-}
-
-// params turns flags into parameters.
-func (o *mkfsOptions) params() (mkfs.Params, error) {
-	p := mkfs.DefaultParams()
-	p.Label, p.ReservedPercent, p.Inodes = o.label, o.reserved, o.inodes
-	var blockSize int64
-	for _, f := range []struct {
-		flag, text string
-		to         *int64
-	}{{"-s", o.size, &p.Size}, {"-b", o.blockSize, &blockSize}, {"-i", o.ratio, &p.BytesPerInode}} {
-		if f.text == "" {
-			continue
-		}
-		n, err := parseSize(f.text)
-		if err == nil && n == 0 {
-			err = errors.New("must not be 0")
-		}
-		if err != nil {
-			return p, Exitf(ExitUsage, "%s: %w", f.flag, err)
-		}
-		*f.to = n
-	}
-	p.BlockSize = int(min(blockSize, 1<<30))
-	if o.uuid != "" {
-		u, err := ondisk.ParseUUID(o.uuid)
-		if err != nil {
-			return p, Exitf(ExitUsage, "-U: %w", err)
-		}
-		p.UUID = u
-	}
-	return p, o.journalSize(&p)
-}
-
-func (o *mkfsOptions) journalSize(p *mkfs.Params) error {
-	if o.journal == "" {
-		return nil
-	}
-	value, ok := strings.CutPrefix(o.journal, "size=")
-	if !ok {
-		return Exitf(ExitUsage, "-J %s: only size=MEGABYTES is known", o.journal)
-	}
-	n, err := strconv.ParseUint(strings.TrimSuffix(strings.ToUpper(value), "M"), 10, 32)
-	if err != nil || n == 0 {
-		return Exitf(ExitUsage, "-J %s: want a number of megabytes", o.journal)
-	}
-	p.JournalBytes = int64(n) << 20
-	return nil
 }
 
 // formatFile formats a regular file. One that does not exist is made, and
@@ -169,7 +146,7 @@ func (o *mkfsOptions) formatFile(image string, p mkfs.Params, exists bool) (r mk
 		return r, err
 	}
 	p.Zeroed = true
-	return mkfs.Format(dev, p)
+	return o.finish(dev, p)
 }
 
 func (o *mkfsOptions) createFile(image string, p mkfs.Params) (r mkfs.Report, err error) {
@@ -184,7 +161,7 @@ func (o *mkfsOptions) createFile(image string, p mkfs.Params) (r mkfs.Report, er
 		}
 	}()
 	p.Zeroed = true
-	return mkfs.Format(dev, p)
+	return o.finish(dev, p)
 }
 
 // formatDevice formats a block device. Discarding it first is only a hint:
@@ -201,9 +178,17 @@ func (o *mkfsOptions) formatDevice(image string, p mkfs.Params) (r mkfs.Report, 
 	if r, err = mkfs.Plan(dev.Size(), p); err != nil || o.dryRun {
 		return r, err
 	}
+	if p.NoDiscard {
+		return o.finish(dev, p)
+	}
 	if err := dev.Discard(0, dev.Size()); err != nil && !errors.Is(err, blockdev.ErrNotSupported) {
 		return r, err
 	}
+	return o.finish(dev, p)
+}
+
+// finish formats the device.
+func (o *mkfsOptions) finish(dev blockdev.Device, p mkfs.Params) (mkfs.Report, error) {
 	return mkfs.Format(dev, p)
 }
 
@@ -239,6 +224,9 @@ func mkfsExit(image string, err error) error {
 }
 
 func (o *mkfsOptions) print(w io.Writer, image string, r mkfs.Report) error {
+	if o.quiet {
+		return nil
+	}
 	if o.json {
 		e := json.NewEncoder(w)
 		e.SetIndent("", "  ")
@@ -252,8 +240,11 @@ func (o *mkfsOptions) print(w io.Writer, image string, r mkfs.Report) error {
 	if o.dryRun {
 		made = "would make"
 	}
-	fmt.Fprintf(w, "%s: %s an ext4 file system of %s\n", image, made, formatSize(int64(r.Blocks)*int64(r.BlockSize)))
+	fmt.Fprintf(w, "%s: %s an %s file system of %s\n", image, made, o.kind, formatSize(int64(r.Blocks)*int64(r.BlockSize)))
 	fmt.Fprintf(w, "  %d blocks of %d bytes, %d reserved for the superuser\n", r.Blocks, r.BlockSize, r.ReservedBlocks)
+	if r.ClusterSize != r.BlockSize {
+		fmt.Fprintf(w, "  clusters of %s\n", formatSize(int64(r.ClusterSize)))
+	}
 	fmt.Fprintf(w, "  %d inodes of %d bytes, %d groups\n", r.Inodes, r.InodeSize, r.Groups)
 	if r.JournalBlocks != 0 {
 		fmt.Fprintf(w, "  journal of %d blocks\n", r.JournalBlocks)

@@ -137,7 +137,7 @@ func imageExit(err error) error {
 	code := ExitFailure
 	var kind *blockdev.KindError
 	switch {
-	case blockdev.InUse(err):
+	case blockdev.InUse(err), errors.Is(err, ext4.ErrInUse):
 		code = ExitInUse
 	case errors.Is(err, ext4.ErrNotExt4), errors.Is(err, ext4.ErrTooShort), isCorrupt(err):
 		code = ExitNotExt4
