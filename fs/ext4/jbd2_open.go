@@ -83,7 +83,10 @@ func (fs *FS) journalParams(sb *ondisk.SuperBlock) (journal.Params, error) {
 	}
 	if sb.JournalInum == 0 {
 		if fs.opts.JournalDev == nil {
-			return p, mountErrorf(ErrBadOption, "the journal is on another device: name it with -o journal_path=")
+			return p, mountErrorf(ErrBadOption, "the journal is on another device, with UUID %s: name it with -o journal_path=", formatUUID(sb.JournalUUID))
+		}
+		if err := (ExternalJournal{UUID: sb.JournalUUID}).check(fs.opts.JournalDev); err != nil {
+			return p, err
 		}
 		p.LogDev = fs.opts.JournalDev
 		p.Runs = journal.ExternalRuns(p.LogDev, fs.blockSize)

@@ -65,7 +65,14 @@ var mountOptions = map[string]mountOption{
 	}},
 	"nobarrier":            flagOption("as barrier=0", func(c *daemon.Config) { c.FS.NoBarrier = true }),
 	"journal_async_commit": flagOption("write the commit block without waiting for the others", func(c *daemon.Config) { c.FS.AsyncCommit = true }),
-	"journal_path": {"the device of an external journal", "PATH", func(c *daemon.Config, v string) (err error) {
+	"journal_dev": {"the same by its number (major * 256 + minor)", "NUMBER", func(c *daemon.Config, v string) error {
+		n, err := strconv.ParseUint(v, 0, 32)
+		if err == nil {
+			c.JournalPath, err = devicePath(uint32(n))
+		}
+		return err
+	}},
+	"journal_path": {"the device of an external journal (default: looked for by number and UUID)", "PATH", func(c *daemon.Config, v string) (err error) {
 		c.JournalPath, err = filepath.Abs(v)
 		return err
 	}},
