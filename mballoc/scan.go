@@ -60,10 +60,17 @@ func (ac *AllocationContext) takeBestLocked(gi *GroupInfo, b *Buddy) {
 	ac.useLocked(gi, b, best)
 }
 
-// scanPower2Locked takes an aligned chunk from the buddy. A stream moves it back to where the free
-// run begins, so that large files of odd lengths follow each other without a hole.
+// scanPower2Locked takes an aligned chunk from the buddy. A stream takes one with room to grow, if
+// the group has one, and moves it back to where the free run begins, so that large files of odd
+// lengths follow each other without a hole; the short runs are left to the small files.
 func (ac *AllocationContext) scanPower2Locked(gi *GroupInfo, b *Buddy) {
-	pos, ok := b.findChunk(ac.order2)
+	pos, ok := uint32(0), false
+	if ac.stream {
+		pos, ok = b.findChunk(min(max(ac.order2, floorLog2(maxWindow>>ac.a.geo.clusterSizeBits())), ac.a.orders-1))
+	}
+	if !ok {
+		pos, ok = b.findChunk(ac.order2)
+	}
 	if !ok {
 		return
 	}

@@ -26,7 +26,8 @@ type Time struct {
 // Attr is what stat(2) shows of an inode, and a little more.
 type Attr struct {
 	Ino        ondisk.InodeNumber
-	Generation uint32 // i_generation: tells two lives of one number apart
+	Generation uint32 // i_generation, which programs may set
+	Life       uint32 // tells two lives of one number apart; stays while anything refers to the inode
 	Mode       uint32 // S_IFMT | permissions
 	Nlink      uint32
 	UID, GID   uint32
@@ -91,12 +92,6 @@ type DirEnt struct {
 	Name []byte
 	Type uint8  // S_IFMT >> 12, as DT_* in readdir(3); 0 when the image does not say
 	Next uint64 // cookie that continues after this entry
-}
-
-// Segment is a piece of the image that holds file data in one run.
-type Segment struct {
-	FdOff int64 // byte offset in the descriptor of blockdev.Fder
-	Len   int   // bytes
 }
 
 // Flags of Rename, with the values of renameat2(2).
@@ -170,8 +165,10 @@ type Options struct {
 	GrpID       bool    // grpid/bsdgroups: new inodes take the group of their directory
 	ResUID      *uint32 // resuid=
 	ResGID      *uint32 // resgid=
-	LazyTime    bool    // lazytime
+	LazyTime    bool    // lazytime: atime goes to the device with other changes, or late
 	Atime       AtimeMode
+	NoDirAtime  bool // nodiratime: listing a directory leaves its atime
+	DirSync     bool // dirsync: changes of names are durable when they return
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
 

@@ -28,6 +28,9 @@ func (f *File) Allocate(off, n int64, mode uint32) error {
 	i := f.i
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if err := i.mayAllocate(mode); err != nil {
+		return err
+	}
 	if i.raw.Flags&ondisk.InodeExtents == 0 {
 		return syscall.EOPNOTSUPP
 	}

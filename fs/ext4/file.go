@@ -14,8 +14,8 @@ type File struct {
 	fs       *FS
 	i        *Inode
 	write    bool
-	root     bool   // the opener may use the blocks reserved for the superuser
-	unlock   func() // i.mu.RUnlock, made once: MapRead hands it out
+	root     bool // the opener may use the blocks reserved for the superuser
+	sync     bool // chattr +S: writes are durable when they return
 	released atomic.Bool
 }
 
@@ -69,13 +69,20 @@ func (i *Inode) mayOpen(flags uint32) error {
 
 // openFile takes over the caller's pin on i.
 func openFile(c *Caller, i *Inode, flags uint32) *File {
-	f := &File{fs: i.fs, i: i, unlock: i.mu.RUnlock, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
+	f := &File{fs: i.fs, i: i, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
 	if f.write {
 		f.root = i.fs.mayUseRoot(c)
 		i.writers.Add(1)
+		i.mu.RLock()
+		f.sync = i.raw.Flags&ondisk.InodeSync != 0
+		i.mu.RUnlock()
 	}
 	return f
 }
+
+// Synchronous tells whether each write through the file is to be durable when
+// it returns: those that the kernel keeps in its cache are not.
+func (f *File) Synchronous() bool { return f.sync }
 
 // Ino is the number of the file's inode.
 func (f *File) Ino() ondisk.InodeNumber { return f.i.ino }
@@ -171,26 +178,4 @@ func (fs *FS) writeData(p []byte, at int64) error {
 		return fs.ioError(err)
 	}
 	return nil
-}
-
-// MapRead says where in the device's descriptor (blockdev.Fder) the n bytes
-// from off on are, cut at the end of the file, if they are written blocks in
-// one piece. Until release is called the mapping stays as it is: call it soon,
-// and nothing of the same file meanwhile. ok is false where ReadAt must be used.
-func (f *File) MapRead(off int64, n int) (seg Segment, release func(), ok bool) {
-	if !f.fs.ops.hasFd || off < 0 || n <= 0 {
-		return Segment{}, nil, false
-	}
-	i := f.i
-	i.accessed()
-	i.mu.RLock()
-	if size := i.raw.Size(); uint64(off) < size && !i.journalsData() {
-		n = int(min(uint64(n), size-uint64(off)))
-		r, got, err := i.mapBytes(uint64(off), n)
-		if err == nil && got == n && r.st == esWritten {
-			return Segment{FdOff: f.fs.ops.fdBase + f.fs.byteOf(r, uint64(off)), Len: n}, f.unlock, true
-		}
-	}
-	i.mu.RUnlock()
-	return Segment{}, nil, false
 }

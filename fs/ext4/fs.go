@@ -38,6 +38,7 @@ type geometry struct {
 	dirIndex         bool
 	dirNlink         bool
 	largeDir         bool
+	projects         bool   // inodes have a project
 	eaInode          bool   // large attribute values may be in inodes of their own
 	extraIsize       uint16 // i_extra_isize of new inodes
 	unsignedHash     bool
@@ -61,6 +62,7 @@ func makeGeometry(sb *ondisk.SuperBlock) geometry {
 		dirIndex:     sb.HasCompat(ondisk.CompatDirIndex),
 		dirNlink:     sb.HasROCompat(ondisk.ROCompatDirNlink),
 		largeDir:     sb.HasIncompat(ondisk.IncompatLargeDir),
+		projects:     sb.HasROCompat(ondisk.ROCompatProject),
 		eaInode:      sb.HasIncompat(ondisk.IncompatEAInode),
 		unsignedHash: sb.UnsignedHash(), hashVersion: sb.DefHashVersion, hashSeed: sb.HashSeed,
 	}

@@ -258,7 +258,7 @@ func (i *Inode) allocRun(h *handle, hole esRun, n uint32, size uint64, kind allo
 	return p, got, nil
 }
 
-// neighbours fills in what is mapped right before the hole and behind it, or
+// neighbours fills in what is mapped before the hole and right behind it, or
 // else where blocks of that place would be best.
 func (i *Inode) neighbours(hole esRun, req *allocReq) error {
 	if hole.end() < maxLBlocks {
@@ -285,6 +285,15 @@ func (i *Inode) neighbours(hole esRun, req *allocReq) error {
 	}
 	t := openTree(i, nil)
 	defer t.close()
+	left, _, ok, _, err := t.Neighbours(hole.l)
+	if err != nil {
+		return i.fs.report(ondisk.InInode(err, i.ino))
+	}
+	if ok { // with a gap between
+		req.left = ondisk.LBlock(left.End() - 1)
+		req.leftPhys, req.hasLeft = left.At(req.left), true
+		return nil
+	}
 	req.goal, req.hasGoal = t.FindGoal(hole.l)
 	return nil
 }

@@ -369,6 +369,9 @@ func (fs *FS) unmount() error {
 	fs.work.Wait()
 	if !fs.opts.ReadOnly && fs.stopped.Load() == 0 {
 		fs.evictUnlinked()
+		if err := fs.writeLazies(); err != nil {
+			fs.logf(LevelWarn, "writing times at unmount: %v", err)
+		}
 	}
 	fs.health.reports.Wait()
 	err := fs.closeJournal()

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"extfused/blockdev"
 	"extfused/fs/htree"
 	"extfused/fs/ondisk"
 )
@@ -18,9 +17,7 @@ type opsState struct {
 
 	xattrs xattrShares
 
-	hasFd  bool // file data may be read through fd directly
-	fdBase int64
-	bufs   sync.Pool // *[]byte, scratch of scratchBytes
+	bufs sync.Pool // *[]byte, scratch of scratchBytes
 }
 
 // inodeOps is what the operations keep per inode, embedded in Inode. The zero
@@ -54,10 +51,6 @@ func (fs *FS) initOps() {
 		HashSeed:    fs.hashSeed,
 	}
 	fs.ops.bufs.New = func() any { b := make([]byte, max(scratchBytes, fs.blockSize)); return &b }
-	if f, ok := fs.dev.(blockdev.Fder); ok {
-		_, fs.ops.fdBase = f.Fd()
-		fs.ops.hasFd = true
-	}
 }
 
 // leave is called when the inode leaves memory: its part of the shared caches

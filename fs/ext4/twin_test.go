@@ -429,14 +429,6 @@ func (w *twin) compareData(o *openPair, off, n int) {
 		}
 		w.fatalf("inode %d: reading %d at %d gives %d bytes, the twin %d; first difference at %d", o.n.ino, n, off, got, len(want), off+at)
 	}
-	if seg, release, ok := o.f.MapRead(int64(off), n); ok {
-		p := make([]byte, seg.Len)
-		_, err := w.m.dev.ReadAt(p, seg.FdOff)
-		release()
-		if err != nil || !bytes.Equal(p, want[:seg.Len]) || seg.Len != len(want) {
-			w.fatalf("inode %d: mapped read of %d at %d differs (%v)", o.n.ino, n, off, err)
-		}
-	}
 }
 
 func (w *twin) truncate() {

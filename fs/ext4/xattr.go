@@ -198,8 +198,8 @@ func (i *Inode) xattrValue(n xattr.Name) ([]byte, error) {
 
 // ListXattr copies the names of all attributes, each ended by a NUL, to dst and
 // returns the length; with an empty dst only that, and ERANGE with the length
-// if dst is too short.
-func (fs *FS) ListXattr(ino ondisk.InodeNumber, dst []byte) (int, error) {
+// if dst is too short. Only the superuser sees the trusted ones.
+func (fs *FS) ListXattr(c *Caller, ino ondisk.InodeNumber, dst []byte) (int, error) {
 	i, err := fs.iget(ino)
 	if err != nil {
 		return 0, err
@@ -215,9 +215,10 @@ func (fs *FS) ListXattr(ino ondisk.InodeNumber, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
+	root := c == nil || c.UID == 0
 	var list []byte
 	add := func(e xattr.Entry) bool {
-		if e.Name.Listed() {
+		if e.Name.Listed() && (root || !e.Name.Trusted()) {
 			list = append(append(list, e.Name.String()...), 0)
 		}
 		return true
