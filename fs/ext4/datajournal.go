@@ -158,6 +158,9 @@ func (i *Inode) unlogData() error {
 	if err := i.fs.jnl.Flush(); err != nil {
 		return i.fs.commitError(err)
 	}
+	if i.inline() {
+		return nil
+	}
 	forget := func(p ondisk.FsBlock, n uint32) { i.fs.cache.Forget(uint64(p), int(n)) }
 	if i.raw.Flags&ondisk.InodeExtents == 0 {
 		return i.eachIndirectRun(forget)

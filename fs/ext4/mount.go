@@ -112,7 +112,10 @@ func newFS(sb *ondisk.SuperBlock, o Options) *FS {
 const defaultMaxInodes = 16384
 
 // setDevice makes everything go through a counter.
-func (fs *FS) setDevice(dev blockdev.Device) { fs.dev, fs.count = blockdev.NewCounting(dev) }
+func (fs *FS) setDevice(dev blockdev.Device) {
+	fs.count = blockdev.NewCounting(dev)
+	fs.dev = fs.count
+}
 
 // bringUp is the rest of Mount; on error the caller tears down.
 func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
@@ -179,6 +182,9 @@ func (fs *FS) startAllocator(sb *ondisk.SuperBlock) error {
 		Clusters:      (fs.blocks - uint64(fs.firstDataBlock) + 1<<fs.clusterBits - 1) >> fs.clusterBits,
 		BlockSizeBits: fs.blockBits, ClusterBits: fs.clusterBits, FlexSize: 1 << fs.flexBits,
 		Stripe: stripe >> fs.clusterBits,
+	}
+	if fs.opts.Rand != nil {
+		geo.CPUs = 1
 	}
 	a, err := mballoc.New(geo, blockReader{fs}, mballoc.Options{
 		RootClusters: sb.ReservedBlocks() >> fs.clusterBits, ReservedClusters: fs.reservedClusters(),

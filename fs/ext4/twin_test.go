@@ -51,6 +51,7 @@ type twin struct {
 	ops  map[string]int
 
 	noExtents bool // fallocate is not supported
+	small     bool // files of a few hundred bytes, mostly
 }
 
 func newTwin(t *testing.T, m *testFS, seed int64) *twin {
@@ -376,6 +377,9 @@ func (w *twin) file() *openPair {
 const twinMaxSize = 400 << 10
 
 func (w *twin) place() (off, n int) {
+	if w.small && w.rng.Intn(10) > 0 {
+		return w.rng.Intn(140), 1 + w.rng.Intn(80)
+	}
 	off = w.rng.Intn(twinMaxSize - 1)
 	n = 1 + w.rng.Intn(1<<w.rng.Intn(17))
 	if w.rng.Intn(2) == 0 {
@@ -623,6 +627,7 @@ func TestTwin(t *testing.T) {
 		{name: "1k-orphan-file", size: 48 << 20, args: []string{"-b", "1024", "-O", "orphan_file"}},
 		{name: "4k-datajournal", size: 64 << 20, o: Options{Data: DataJournal}},
 		{name: "1k-datajournal-small-log", size: 48 << 20, args: []string{"-b", "1024", "-J", "size=1"}, o: Options{Data: DataJournal}},
+		{name: "4k-datajournal-inline-bigalloc", size: 64 << 20, args: []string{"-O", "inline_data,bigalloc", "-C", "16384"}, o: Options{Data: DataJournal}},
 		{name: "ext3-datajournal", size: 48 << 20, args: []string{"-t", "ext3", "-b", "1024"}, o: Options{Data: DataJournal}},
 	}
 	steps := 6000
