@@ -158,7 +158,7 @@ func (o *mkfsOptions) formatFile(image string, p mkfs.Params, exists bool) (r mk
 		return r, err
 	}
 	p.Zeroed = true
-	return o.finish(dev, p)
+	return o.finish(dev, image, p)
 }
 
 func (o *mkfsOptions) createFile(image string, p mkfs.Params) (r mkfs.Report, err error) {
@@ -173,7 +173,7 @@ func (o *mkfsOptions) createFile(image string, p mkfs.Params) (r mkfs.Report, er
 		}
 	}()
 	p.Zeroed = true
-	return o.finish(dev, p)
+	return o.finish(dev, image, p)
 }
 
 // formatDevice formats a block device. Discarding it first is only a hint:
@@ -191,16 +191,16 @@ func (o *mkfsOptions) formatDevice(image string, p mkfs.Params) (r mkfs.Report, 
 		return r, err
 	}
 	if p.NoDiscard {
-		return o.finish(dev, p)
+		return o.finish(dev, image, p)
 	}
 	if err := dev.Discard(0, dev.Size()); err != nil && !errors.Is(err, blockdev.ErrNotSupported) {
 		return r, err
 	}
-	return o.finish(dev, p)
+	return o.finish(dev, image, p)
 }
 
 // finish formats the device and fills the file system.
-func (o *mkfsOptions) finish(dev blockdev.Device, p mkfs.Params) (mkfs.Report, error) {
+func (o *mkfsOptions) finish(dev blockdev.Device, image string, p mkfs.Params) (mkfs.Report, error) {
 	if p.Time.IsZero() {
 		p.Time = time.Now()
 	}
@@ -209,7 +209,7 @@ func (o *mkfsOptions) finish(dev blockdev.Device, p mkfs.Params) (mkfs.Report, e
 		err = o.fillImage(dev, p, &r)
 	}
 	if err == nil && o.direct {
-		err = dropCache(dev)
+		err = dropCache(dev, image)
 	}
 	return r, err
 }

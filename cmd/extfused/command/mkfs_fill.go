@@ -89,16 +89,16 @@ func (o *mkfsOptions) fillImage(dev blockdev.Device, p mkfs.Params, r *mkfs.Repo
 }
 
 // dropCache takes the image out of the page cache.
-func dropCache(dev blockdev.Device) error {
-	f, ok := dev.(blockdev.Fder)
-	if !ok {
-		return nil
-	}
+func dropCache(dev blockdev.Device, image string) error {
 	if err := dev.Flush(); err != nil {
 		return err
 	}
-	fd, base := f.Fd()
-	return unix.Fadvise(int(fd), base, dev.Size(), unix.FADV_DONTNEED)
+	f, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
 // isTerminal tells whether w is a terminal.
