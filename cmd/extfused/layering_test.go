@@ -48,6 +48,7 @@ var layers = []layer{
 	}, others: []string{sys, xsync}},
 	{dir: "fs/ext4/ext4test", ours: []string{"fs/ext4", "fs/ondisk", "fs/mkfs", "blockdev", "blockdev/bdtest"}, others: []string{sys}},
 	{dir: "fs/ext4/crashtest", ours: []string{"fs/ext4", "fs/ext4/ext4test", "blockdev", "blockdev/bdtest"}, others: []string{sys}},
+	{dir: "fs/ext4/matrix", ours: []string{"fs/ext4", "fs/ext4/ext4test", "fs/ondisk", "fs/mkfs", "blockdev"}, others: []string{sys}},
 	{dir: "fs/populate", ours: []string{"fs/ext4", "fs/ondisk", "fs/mkfs", "blockdev"}, others: []string{sys}},
 	{dir: "fs/fusefs", ours: []string{"fs/fusefs/devfuse", "fs/ext4", "fs/ondisk", "blockdev"}, others: []string{goFuse, sys}},
 	{dir: "fs/fusefs/devfuse", others: []string{goFuse, sys}},
