@@ -26,7 +26,8 @@ type Time struct {
 // Attr is what stat(2) shows of an inode, and a little more.
 type Attr struct {
 	Ino        ondisk.InodeNumber
-	Generation uint32 // i_generation: tells two lives of one number apart
+	Generation uint32 // i_generation, which programs may set
+	Life       uint32 // tells two lives of one number apart; stays while anything refers to the inode
 	Mode       uint32 // S_IFMT | permissions
 	Nlink      uint32
 	UID, GID   uint32
@@ -162,8 +163,10 @@ type Options struct {
 	GrpID       bool    // grpid/bsdgroups: new inodes take the group of their directory
 	ResUID      *uint32 // resuid=
 	ResGID      *uint32 // resgid=
-	LazyTime    bool    // lazytime
+	LazyTime    bool    // lazytime: atime goes to the device with other changes, or late
 	Atime       AtimeMode
+	NoDirAtime  bool // nodiratime: listing a directory leaves its atime
+	DirSync     bool // dirsync: changes of names are durable when they return
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
 

@@ -15,6 +15,7 @@ type File struct {
 	i        *Inode
 	write    bool
 	root     bool // the opener may use the blocks reserved for the superuser
+	sync     bool // chattr +S: writes are durable when they return
 	released atomic.Bool
 }
 
@@ -54,7 +55,7 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.EISDIR
 	case !i.isReg():
 		return syscall.ENXIO
-	case i.raw.Flags&(ondisk.InodeEncrypt|ondisk.InodeInlineData) != 0:
+	case i.raw.Flags&ondisk.InodeEncrypt != 0:
 		return syscall.EOPNOTSUPP
 	case writes && i.raw.Flags&ondisk.InodeJournalData != 0: // chattr +j: its data would have to be logged
 		return syscall.EOPNOTSUPP
@@ -74,9 +75,16 @@ func openFile(c *Caller, i *Inode, flags uint32) *File {
 	if f.write {
 		f.root = i.fs.mayUseRoot(c)
 		i.writers.Add(1)
+		i.mu.RLock()
+		f.sync = i.raw.Flags&ondisk.InodeSync != 0
+		i.mu.RUnlock()
 	}
 	return f
 }
+
+// Synchronous tells whether each write through the file is to be durable when
+// it returns: those that the kernel keeps in its cache are not.
+func (f *File) Synchronous() bool { return f.sync }
 
 // Ino is the number of the file's inode.
 func (f *File) Ino() ondisk.InodeNumber { return f.i.ino }
@@ -113,6 +121,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 
 // readLocked reads bytes that lie before the end of the file.
 func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
+	if i.inline() {
+		return i.readInline(p, off)
+	}
 	done := 0
 	for done < len(p) {
 		q := p[done:]

@@ -74,6 +74,7 @@ func (fs *FS) initInode(i, dir *Inode, mode uint32, c *Caller) {
 		initExtentRoot(&r.Block)
 	}
 	i.seed = fs.csum.InodeSeed(i.ino, r.Generation)
+	i.life = r.Generation
 }
 
 // inheritGroup gives a new inode its directory's group where grpid or the

@@ -220,7 +220,7 @@ func (fs *FS) journalError(err error) error {
 // syncTID makes everything durable that transaction tid (of inode.syncTID)
 // contains, and data written before the call; 0 flushes the data alone.
 func (fs *FS) syncTID(tid uint32) error {
-	if err := fs.stoppedErr(); err != nil {
+	if err := first(fs.stoppedErr(), fs.writeLazies()); err != nil {
 		return err
 	}
 	if fs.jnl == nil {
@@ -306,7 +306,7 @@ func (fs *FS) Sync() error {
 	if fs.readOnly.Load() {
 		return fs.stoppedErr()
 	}
-	if err := fs.stoppedErr(); err != nil {
+	if err := first(fs.stoppedErr(), fs.writeLazies()); err != nil {
 		return err
 	}
 	if fs.jnl == nil {

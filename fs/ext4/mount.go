@@ -105,7 +105,10 @@ func newFS(sb *ondisk.SuperBlock, o Options) *FS {
 const defaultMaxInodes = 16384
 
 // setDevice makes everything go through a counter.
-func (fs *FS) setDevice(dev blockdev.Device) { fs.dev, fs.count = blockdev.NewCounting(dev) }
+func (fs *FS) setDevice(dev blockdev.Device) {
+	fs.count = blockdev.NewCounting(dev)
+	fs.dev = fs.count
+}
 
 // bringUp is the rest of Mount; on error the caller tears down.
 func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
@@ -349,6 +352,9 @@ func (fs *FS) unmount() error {
 	fs.work.Wait()
 	if !fs.opts.ReadOnly && fs.stopped.Load() == 0 {
 		fs.evictUnlinked()
+		if err := fs.writeLazies(); err != nil {
+			fs.logf(LevelWarn, "writing times at unmount: %v", err)
+		}
 	}
 	fs.health.reports.Wait()
 	err := fs.closeJournal()

@@ -26,7 +26,7 @@ func (m *testFS) benchCreate(b *testing.B, dir ondisk.InodeNumber, name string, 
 		b.Fatal(err)
 	}
 	if len(data) > 0 {
-		if _, err := f.WriteAtFlags(data, 0, WriteCached); err != nil {
+		if _, err := f.WriteAtFlags(nil, data, 0, WriteCached); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -85,7 +85,7 @@ func BenchmarkOverwrite4K(b *testing.B) {
 	p := make([]byte, 4096)
 	b.ResetTimer()
 	for k := 0; b.Loop(); k++ {
-		if _, err := f.WriteAtFlags(p, int64(k%256)*4096, WriteCached); err != nil {
+		if _, err := f.WriteAtFlags(nil, p, int64(k%256)*4096, WriteCached); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -102,7 +102,7 @@ func BenchmarkWrite1M(b *testing.B) {
 	p := make([]byte, 1<<20)
 	b.SetBytes(1 << 20)
 	for k := 0; b.Loop(); k++ {
-		if _, err := f.WriteAtFlags(p, int64(k%1024)<<20, WriteCached); err != nil {
+		if _, err := f.WriteAtFlags(nil, p, int64(k%1024)<<20, WriteCached); err != nil {
 			b.Fatal(err)
 		}
 		if k%1024 == 1023 {

@@ -91,7 +91,7 @@ func TestPiecesOutOfOrder(t *testing.T) {
 			for k := range 300 {
 				f := m.mkfileIn(dirs[k/40], fmt.Sprint(k))
 				for j, p := range pieces(rng, pieceSize(rng, k), c.most, c.ahead) {
-					if _, err := f.WriteAtFlags(data[:p[1]], p[0], WriteCached); err != nil {
+					if _, err := f.WriteAtFlags(nil, data[:p[1]], p[0], WriteCached); err != nil {
 						t.Fatal(err)
 					}
 					if c.syncs && rng.Int64N(8<<20) < p[1] {
@@ -99,7 +99,7 @@ func TestPiecesOutOfOrder(t *testing.T) {
 					}
 					if c.others && j == 0 {
 						o := m.mkfileIn(dirs[k/40], fmt.Sprint("other", k))
-						if _, err := o.WriteAtFlags(data[:1+rng.IntN(30<<10)], 0, WriteCached); err != nil {
+						if _, err := o.WriteAtFlags(nil, data[:1+rng.IntN(30<<10)], 0, WriteCached); err != nil {
 							t.Fatal(err)
 						}
 						o.Release()
@@ -126,7 +126,7 @@ func TestPiecesAtOnce(t *testing.T) {
 		for range 8 {
 			wg.Go(func() {
 				for p := range todo {
-					if _, err := f.WriteAtFlags(data[:p[1]], p[0], WriteCached); err != nil {
+					if _, err := f.WriteAtFlags(nil, data[:p[1]], p[0], WriteCached); err != nil {
 						t.Error(err)
 					}
 				}

@@ -27,22 +27,32 @@ const timeGrain = 4 * time.Millisecond
 
 // WriteAt writes p at off; holes are allocated, the file grows as needed. When
 // space runs out it returns what fitted. EFBIG past the largest file.
-func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtFlags(p, off, 0) }
+func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtFlags(nil, p, off, 0) }
 
-// WriteAtFlags is WriteAt with flags.
+// WriteAtFlags is WriteAt with flags; c matters to WriteKillPriv.
 //
 // Bytes over written blocks go straight to the device, with the inode locked
 // shared, so any number of them at once, and without a handle. All else is
 // done with the inode locked: in each handle blocks are allocated, the data is
 // written to them, and only then they are mapped, so that a crash shows either
 // nothing or the data.
-func (f *File) WriteAtFlags(p []byte, off int64, flags WriteFlags) (int, error) {
+func (f *File) WriteAtFlags(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
 	if off < 0 || !f.write {
 		return 0, syscall.EBADF
 	}
 	if err := f.fs.writable(); err != nil {
 		return 0, err
 	}
+	n, err := f.writeAt(c, p, off, flags)
+	if f.sync && n > 0 {
+		if err := f.i.fsync(false); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+func (f *File) writeAt(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
 	p, err := f.i.cutToLimit(p, uint64(off))
 	if err != nil || len(p) == 0 {
 		return 0, err
@@ -57,6 +67,14 @@ func (f *File) WriteAtFlags(p []byte, off int64, flags WriteFlags) (int, error) 
 	}
 	f.i.mu.Lock()
 	defer f.i.mu.Unlock()
+	if flags&WriteKillPriv != 0 {
+		err := f.fs.step(creditsInode+f.i.xattrCredits(), func(h *handle) error {
+			return first(f.i.killPriv(h, c), f.i.markDirty(h))
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
 	return f.i.writeLocked(p, uint64(off), flags)
 }
 
@@ -82,7 +100,7 @@ func (i *Inode) maxBytes() uint64 {
 func (i *Inode) overwrite(p []byte, off uint64, flags WriteFlags) (bool, error) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if off+uint64(len(p)) > i.raw.Size() || flags&WriteCached == 0 && i.timesOld(i.fs.timestamp()) {
+	if i.inline() || off+uint64(len(p)) > i.raw.Size() || flags&WriteCached == 0 && i.timesOld(i.fs.timestamp()) {
 		return false, nil
 	}
 	for done := 0; done < len(p); {
@@ -118,6 +136,9 @@ func (i *Inode) timesOld(now ondisk.Timestamp) bool {
 
 // writeLocked writes with i.mu held exclusively.
 func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error) {
+	if in, err := i.writeInline(p, off, flags); in || err != nil {
+		return len(p), err
+	}
 	done := 0
 	for try := 0; done < len(p); {
 		n, err := i.writeStep(p[done:], off+uint64(done), flags)
@@ -136,7 +157,7 @@ func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error)
 
 // writeStep writes as much as one handle can take, and at least one run.
 func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
-	h, err := i.fs.begin(creditsWrite + i.xattrCredits())
+	h, err := i.fs.begin(creditsWrite)
 	if err != nil {
 		return 0, err
 	}
@@ -148,9 +169,6 @@ func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
 		done += n
 	}
 	if done > 0 {
-		if flags&WriteKillPriv != 0 {
-			err = first(err, i.killPriv(h))
-		}
 		if now := i.fs.timestamp(); flags&WriteCached == 0 {
 			i.raw.SetMtime(now)
 			i.raw.SetCtime(now)

@@ -17,6 +17,7 @@ type MountConfig struct {
 	Source     string   // shown as what is mounted: the image's path
 	AllowOther bool     // every user may come in; permission bits decide
 	ACL        bool     // POSIX ACLs decide too
+	IDMapped   bool     // the mount may be mounted again with other ids
 	Flags      uintptr  // MS_... flags of mount(2), when root mounts
 	Options    []string // the same in words for fusermount3, when others do
 	Debug      bool     // log every request
@@ -99,7 +100,7 @@ func (c *MountConfig) fuseOptions() *fuse.MountOptions {
 	o := &fuse.MountOptions{
 		MaxBackground: maxBackground, CongestionThreshold: maxBackground * 3 / 4,
 		MaxWrite: min(MaxRequest, maxPages()*os.Getpagesize()), MaxReadAhead: MaxRequest,
-		EnableSymlinkCaching: true, ExplicitDataCacheControl: true, EnableAcl: c.ACL,
+		EnableSymlinkCaching: true, ExplicitDataCacheControl: true, EnableAcl: c.ACL, IDMappedMount: c.IDMapped,
 		Debug: c.Debug, Logger: c.Logger,
 	}
 	for _, w := range wanted(c.ACL) {

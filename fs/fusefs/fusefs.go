@@ -16,6 +16,12 @@ type Options struct {
 
 	NoXattr bool // no extended attributes: one GETXATTR less for each file written
 
+	StrictAtime bool // each opening drops the cached pages, so that reads are seen
+
+	// UID and GID, if set, are whom all files belong to, whatever the image
+	// says; new files are stored as theirs, and chown to others is refused.
+	UID, GID *uint32
+
 	// OnPanic is told of panics of ours, which end as EIO; nil logs them.
 	OnPanic func(op Op, value any, stack []byte)
 }
@@ -33,6 +39,8 @@ type FileSystem struct {
 	blockSize             uint32 // st_blksize
 	entryValid, attrValid uint64 // seconds
 	noXattr               bool
+	strictAtime           bool
+	owner                 owner
 
 	notify notifier // to the kernel; nil before Mount, or when it has none
 }
@@ -50,6 +58,7 @@ func New(fs *ext4.FS, o Options) *FileSystem {
 	f := &FileSystem{
 		fs: fs, noXattr: o.NoXattr, blockSize: max(fs.Statfs().BlockSize, minBlksize),
 		entryValid: seconds(o.EntryTimeout), attrValid: seconds(o.AttrTimeout),
+		strictAtime: o.StrictAtime, owner: owner{uid: o.UID, gid: o.GID},
 	}
 	f.stats.onPanic = o.OnPanic
 	if o.OnPanic == nil {

@@ -100,20 +100,41 @@ var mountOptions = map[string]mountOption{
 	"nouser_xattr":  flagOption("no extended attributes: one request less for each file written", func(c *daemon.Config) { c.NoXattr = true }),
 	"acl":           flagOption("POSIX ACLs (default)", func(c *daemon.Config) { c.NoACL = false }),
 	"noacl":         flagOption("no POSIX ACLs", func(c *daemon.Config) { c.NoACL = true }),
-	"lazytime":      flagOption("write times only with other changes", func(c *daemon.Config) { c.FS.LazyTime = true }),
-	"nolazytime":    flagOption("write times soon (default)", func(c *daemon.Config) { c.FS.LazyTime = false }),
+	"lazytime": flagOption("times of reads and cached writes are written with other changes, or late", func(c *daemon.Config) {
+		c.FS.LazyTime = true
+		c.MountFlags |= unix.MS_LAZYTIME
+	}),
+	"nolazytime": flagOption("write times soon (default)", func(c *daemon.Config) {
+		c.FS.LazyTime = false
+		c.MountFlags &^= unix.MS_LAZYTIME
+	}),
 	"suid":          mountFlag("set-user-id works (default for root)", unix.MS_NOSUID, false),
 	"nosuid":        mountFlag("set-user-id does not work (always so for others)", unix.MS_NOSUID, true),
 	"dev":           mountFlag("device files work (default for root)", unix.MS_NODEV, false),
 	"nodev":         mountFlag("device files do not work (always so for others)", unix.MS_NODEV, true),
 	"exec":          mountFlag("programs can be run (default)", unix.MS_NOEXEC, false),
 	"noexec":        mountFlag("programs cannot be run", unix.MS_NOEXEC, true),
-	"sync":          mountFlag("every write waits for the device", unix.MS_SYNCHRONOUS, true),
-	"async":         mountFlag("writes do not wait (default)", unix.MS_SYNCHRONOUS, false),
-	"dirsync":       mountFlag("changes of names wait for the device", unix.MS_DIRSYNC, true),
-	"noatime":       mountFlag("reading leaves no trace", unix.MS_NOATIME, true),
-	"atime":         mountFlag("as relatime", unix.MS_NOATIME, false),
-	"debug":         flagOption("log every FUSE request", func(c *daemon.Config) { c.Debug = true }),
+	"sync":          setSync("every write and change of names waits for the device", unix.MS_SYNCHRONOUS, true),
+	"async":         setSync("neither waits (default)", unix.MS_SYNCHRONOUS|unix.MS_DIRSYNC, false),
+	"dirsync":       setSync("changes of names wait for the device", unix.MS_DIRSYNC, true),
+	"relatime":      setAtime("reading is noted in atime once after each change, and daily (default)", ext4.AtimeRelative, 0),
+	"atime":         setAtime("as relatime", ext4.AtimeRelative, 0),
+	"norelatime":    setAtime("as relatime", ext4.AtimeRelative, 0),
+	"nostrictatime": setAtime("as relatime", ext4.AtimeRelative, 0),
+	"noatime":       setAtime("reading leaves no trace", ext4.AtimeNever, unix.MS_NOATIME),
+	"strictatime":   setAtime("reading is noted each time, but for what the kernel's cache answers", ext4.AtimeStrict, unix.MS_STRICTATIME),
+	"nodiratime": flagOption("listing a directory leaves no trace", func(c *daemon.Config) {
+		c.FS.NoDirAtime = true
+		c.MountFlags |= unix.MS_NODIRATIME
+	}),
+	"diratime": flagOption("listing a directory is noted as reading is (default)", func(c *daemon.Config) {
+		c.FS.NoDirAtime = false
+		c.MountFlags &^= unix.MS_NODIRATIME
+	}),
+	"uid":   {"all files belong to this user, whatever the image says; new ones are stored so", "UID", func(c *daemon.Config, v string) error { return setID(&c.UID, v) }},
+	"gid":   {"all files belong to this group, likewise", "GID", func(c *daemon.Config, v string) error { return setID(&c.GID, v) }},
+	"idmap": flagOption("allow id-mapped mounts of the mount (Linux 6.12)", func(c *daemon.Config) { c.IDMapped = true }),
+	"debug": flagOption("log every FUSE request", func(c *daemon.Config) { c.Debug = true }),
 }
 
 // harmless options are accepted and ignored: they are for mount(8) or
@@ -126,7 +147,6 @@ var harmlessPrefixes = []string{"x-", "X-", "comment=", "uhelper=", "helper=", "
 
 func init() {
 	for _, o := range strings.Fields(`defaults auto noauto user nouser users owner group nofail _netdev loop
-		relatime norelatime strictatime nostrictatime diratime nodiratime
 		default_permissions nonempty kernel_cache
 		delalloc nodelalloc auto_da_alloc noauto_da_alloc dioread_lock dioread_nolock nodioread_nolock
 		journal_checksum nojournal_checksum block_validity noblock_validity nombcache i_version iversion noiversion
@@ -191,6 +211,26 @@ func wrapUsage(option string, err error) error {
 		return nil
 	}
 	return Exitf(ExitUsage, "mount option %s: %w", option, err)
+}
+
+// setAtime chooses what reading does to atime; the kernel shows it as flag.
+func setAtime(help string, mode ext4.AtimeMode, flag uintptr) mountOption {
+	return flagOption(help, func(c *daemon.Config) {
+		c.FS.Atime = mode
+		c.MountFlags = c.MountFlags&^(unix.MS_NOATIME|unix.MS_STRICTATIME) | flag
+	})
+}
+
+// setSync sets or clears the flags of sync and dirsync. The kernel sees to the
+// writes, the daemon to the names.
+func setSync(help string, bits uintptr, on bool) mountOption {
+	return flagOption(help, func(c *daemon.Config) {
+		c.MountFlags &^= bits
+		if on {
+			c.MountFlags |= bits
+		}
+		c.FS.DirSync = c.MountFlags&(unix.MS_SYNCHRONOUS|unix.MS_DIRSYNC) != 0
+	})
 }
 
 func setNoLoad(c *daemon.Config) { c.FS.NoLoad = true }
@@ -272,6 +312,7 @@ func flagWords(flags uintptr) (words []string) {
 	}{
 		{unix.MS_RDONLY, "ro"}, {unix.MS_NOSUID, "nosuid"}, {unix.MS_NODEV, "nodev"}, {unix.MS_NOEXEC, "noexec"},
 		{unix.MS_SYNCHRONOUS, "sync"}, {unix.MS_DIRSYNC, "dirsync"}, {unix.MS_NOATIME, "noatime"},
+		{unix.MS_NODIRATIME, "nodiratime"},
 	} {
 		if flags&f.bit != 0 {
 			words = append(words, f.word)

@@ -153,7 +153,7 @@ func (d *Daemon) mountFUSE() (err error) {
 	noXattr := c.NoXattr || !sb.HasCompat(ondisk.CompatExtAttr)
 	acl := !c.NoACL && !noXattr
 	d.files = fusefs.New(d.fs, fusefs.Options{
-		NoXattr: noXattr,
+		NoXattr: noXattr, StrictAtime: c.FS.Atime == ext4.AtimeStrict, UID: c.UID, GID: c.GID,
 		OnPanic: func(op fusefs.Op, value any, stack []byte) {
 			d.log.Error("bug: panic in a request", zap.Stringer("op", op), zap.Any("panic", value), zap.ByteString("stack", stack))
 		},
@@ -161,7 +161,7 @@ func (d *Daemon) mountFUSE() (err error) {
 	over := sync.OnceFunc(func() { close(d.served) })
 	said, err := captureStderr(func() error {
 		return d.attach(fusefs.MountConfig{
-			Source: c.Image, AllowOther: c.AllowOther, ACL: acl,
+			Source: c.Image, AllowOther: c.AllowOther, ACL: acl, IDMapped: c.IDMapped,
 			Flags: c.MountFlags, Options: c.MountOptions,
 			Debug: c.Debug, Logger: zap.NewStdLog(d.log.Named("fuse")),
 			Destroy: func() { over(); d.finish() },

@@ -145,7 +145,7 @@ func (r *recovered) readFile(fs *ext4.FS, a ext4.Attr) error {
 
 func readXattrs(fs *ext4.FS, ino ondisk.InodeNumber) (string, error) {
 	buf := make([]byte, 64<<10)
-	n, err := fs.ListXattr(ino, buf)
+	n, err := fs.ListXattr(nil, ino, buf)
 	if err != nil {
 		return "", err
 	}
