@@ -42,7 +42,7 @@ var layers = []layer{
 	{dir: "fs/htree", ours: []string{"fs/ondisk"}},
 	{dir: "fs/xattr", ours: []string{"fs/ondisk"}},
 	{dir: "fs/mkfs", ours: []string{"fs/ondisk", "fs/extent", "fs/htree", "journal", "blockdev"}, others: []string{sys}},
-	{dir: "fs/info", ours: []string{"fs/ondisk", "journal", "blockdev"}},
+	{dir: "fs/info", ours: []string{"fs/ondisk", "fs/mkfs", "journal", "blockdev"}},
 	{dir: "fs/ext4", ours: []string{
 		"fs/ondisk", "fs/extent", "fs/htree", "fs/xattr", "mballoc", "journal", "blockdev", "blockdev/bcache",
 	}, others: []string{sys, xsync}},

@@ -234,7 +234,7 @@ func (o ours) read(a ext4.Attr) ([]byte, error) {
 func (o ours) xattrs(ino ondisk.InodeNumber) (map[string]string, error) {
 	out := map[string]string{}
 	list := make([]byte, 4096)
-	n, err := o.fs.ListXattr(ino, list)
+	n, err := o.fs.ListXattr(nil, ino, list)
 	if err != nil {
 		return nil, err
 	}
