@@ -118,6 +118,9 @@ func (o *mkfsOptions) run(w io.Writer, image string) error {
 		format = func(image string, p mkfs.Params) (mkfs.Report, error) { return o.formatFile(image, p, exists) }
 	}
 	r, err := format(image, p)
+	if err == nil && o.direct && !o.dryRun {
+		err = dropCache(image)
+	}
 	if err != nil {
 		return mkfsExit(image, err)
 	}
@@ -158,7 +161,7 @@ func (o *mkfsOptions) formatFile(image string, p mkfs.Params, exists bool) (r mk
 		return r, err
 	}
 	p.Zeroed = true
-	return o.finish(dev, image, p)
+	return o.finish(dev, p)
 }
 
 func (o *mkfsOptions) createFile(image string, p mkfs.Params) (r mkfs.Report, err error) {
@@ -173,7 +176,7 @@ func (o *mkfsOptions) createFile(image string, p mkfs.Params) (r mkfs.Report, er
 		}
 	}()
 	p.Zeroed = true
-	return o.finish(dev, image, p)
+	return o.finish(dev, p)
 }
 
 // formatDevice formats a block device. Discarding it first is only a hint:
@@ -191,25 +194,22 @@ func (o *mkfsOptions) formatDevice(image string, p mkfs.Params) (r mkfs.Report, 
 		return r, err
 	}
 	if p.NoDiscard {
-		return o.finish(dev, image, p)
+		return o.finish(dev, p)
 	}
 	if err := dev.Discard(0, dev.Size()); err != nil && !errors.Is(err, blockdev.ErrNotSupported) {
 		return r, err
 	}
-	return o.finish(dev, image, p)
+	return o.finish(dev, p)
 }
 
 // finish formats the device and fills the file system.
-func (o *mkfsOptions) finish(dev blockdev.Device, image string, p mkfs.Params) (mkfs.Report, error) {
+func (o *mkfsOptions) finish(dev blockdev.Device, p mkfs.Params) (mkfs.Report, error) {
 	if p.Time.IsZero() {
 		p.Time = time.Now()
 	}
 	r, err := mkfs.Format(dev, p)
 	if err == nil && o.from.fill != nil {
 		err = o.fillImage(dev, p, &r)
-	}
-	if err == nil && o.direct {
-		err = dropCache(dev, image)
 	}
 	return r, err
 }

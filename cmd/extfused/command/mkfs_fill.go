@@ -88,11 +88,8 @@ func (o *mkfsOptions) fillImage(dev blockdev.Device, p mkfs.Params, r *mkfs.Repo
 	return &sourceError{fmt.Errorf("filling the file system: %w", err)}
 }
 
-// dropCache takes the image out of the page cache.
-func dropCache(dev blockdev.Device, image string) error {
-	if err := dev.Flush(); err != nil {
-		return err
-	}
+// dropCache takes an image that has been flushed out of the page cache.
+func dropCache(image string) error {
 	f, err := os.Open(image)
 	if err != nil {
 		return err
