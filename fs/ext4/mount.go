@@ -141,6 +141,9 @@ func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
 	if err := fs.startJournal(jnl); err != nil {
 		return err
 	}
+	if err := fs.openQuotas(sb); err != nil {
+		return err
+	}
 	if err := fs.cleanOrphans(sb); err != nil {
 		return err
 	}
