@@ -48,6 +48,7 @@ var layers = []layer{
 	}, others: []string{sys, xsync}},
 	{dir: "fs/ext4/ext4test", ours: []string{"fs/ext4", "fs/ondisk", "fs/mkfs", "blockdev", "blockdev/bdtest"}, others: []string{sys}},
 	{dir: "fs/ext4/crashtest", ours: []string{"fs/ext4", "fs/ext4/ext4test", "blockdev", "blockdev/bdtest"}, others: []string{sys}},
+	{dir: "fs/populate", ours: []string{"fs/ext4", "fs/ondisk", "fs/mkfs", "blockdev"}, others: []string{sys}},
 	{dir: "fs/fusefs", ours: []string{"fs/fusefs/devfuse", "fs/ext4", "fs/ondisk", "blockdev"}, others: []string{goFuse, sys}},
 	{dir: "fs/fusefs/devfuse", others: []string{goFuse, sys}},
 	{dir: "fs/frag", ours: []string{"fs/ext4", "fs/ondisk"}},
@@ -55,7 +56,7 @@ var layers = []layer{
 		"fs/fusefs", "fs/ext4", "fs/ondisk", "mballoc", "journal", "blockdev", "blockdev/bcache",
 	}, others: []string{"github.com/prometheus", goFuse, zap}},
 	{dir: "cmd", ours: []string{
-		"cmd/...", "metrics", "fs/fusefs", "fs/fusefs/devfuse", "fs/ext4", "fs/info", "fs/frag", "fs/mkfs", "fs/ondisk", "fs/extent", "fs/htree", "fs/xattr",
+		"cmd/...", "metrics", "fs/fusefs", "fs/fusefs/devfuse", "fs/ext4", "fs/info", "fs/frag", "fs/mkfs", "fs/populate", "fs/ondisk", "fs/extent", "fs/htree", "fs/xattr",
 		"mballoc", "mballoc/allocbench", "journal", "blockdev", "blockdev/bcache",
 	}, others: []string{goFuse, zap, "go.uber.org/multierr", sys, xsync, "github.com/spf13"}},
 	{dir: "scripts", others: []string{goFuse, sys}},

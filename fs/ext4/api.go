@@ -183,6 +183,10 @@ type Options struct {
 	Panic func(cause error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Rand gives the numbers for generations and for the placing of directories;
+	// nil is math/rand. With it the allocator is for one writer at a time, so that
+	// the same calls from one goroutine give the same image.
+	Rand func() uint32
 
 	mmpSecond time.Duration // of multiple mount protection, for tests; 0 is one second
 }

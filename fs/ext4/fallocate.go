@@ -31,6 +31,9 @@ func (f *File) Allocate(off, n int64, mode uint32) error {
 	if err := i.mayAllocate(mode); err != nil {
 		return err
 	}
+	if err := i.leaveInline(f.root); err != nil {
+		return err
+	}
 	if i.raw.Flags&ondisk.InodeExtents == 0 {
 		return syscall.EOPNOTSUPP
 	}

@@ -55,7 +55,7 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.EISDIR
 	case !i.isReg():
 		return syscall.ENXIO
-	case i.raw.Flags&(ondisk.InodeEncrypt|ondisk.InodeInlineData) != 0:
+	case i.raw.Flags&ondisk.InodeEncrypt != 0:
 		return syscall.EOPNOTSUPP
 	case writes && i.raw.Flags&ondisk.InodeJournalData != 0: // chattr +j: its data would have to be logged
 		return syscall.EOPNOTSUPP
@@ -121,6 +121,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 
 // readLocked reads bytes that lie before the end of the file.
 func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
+	if i.inline() {
+		return i.readInline(p, off)
+	}
 	done := 0
 	for done < len(p) {
 		q := p[done:]

@@ -40,6 +40,7 @@ type geometry struct {
 	largeDir         bool
 	projects         bool   // inodes have a project
 	eaInode          bool   // large attribute values may be in inodes of their own
+	hasInline        bool   // small content may be in the inode
 	extraIsize       uint16 // i_extra_isize of new inodes
 	unsignedHash     bool
 	hashVersion      uint8 // s_def_hash_version
@@ -62,6 +63,7 @@ func makeGeometry(sb *ondisk.SuperBlock) geometry {
 		dirIndex:     sb.HasCompat(ondisk.CompatDirIndex),
 		dirNlink:     sb.HasROCompat(ondisk.ROCompatDirNlink),
 		largeDir:     sb.HasIncompat(ondisk.IncompatLargeDir),
+		hasInline:    sb.HasIncompat(ondisk.IncompatInlineData),
 		projects:     sb.HasROCompat(ondisk.ROCompatProject),
 		eaInode:      sb.HasIncompat(ondisk.IncompatEAInode),
 		unsignedHash: sb.UnsignedHash(), hashVersion: sb.DefHashVersion, hashSeed: sb.HashSeed,

@@ -38,13 +38,21 @@ func (fs *FS) newInode(h *handle, dir *Inode, c *Caller, mode uint32) (*Inode, e
 	return i, nil
 }
 
+// random is a number that nobody has to guess.
+func (fs *FS) random() uint32 {
+	if fs.opts.Rand != nil {
+		return fs.opts.Rand()
+	}
+	return rand.Uint32()
+}
+
 // initInode fills the in-core inode of a new file.
 func (fs *FS) initInode(i, dir *Inode, mode uint32, c *Caller) {
 	r := &i.raw
 	r.Mode = uint16(mode)
 	r.LinksCount = 1
 	r.ExtraIsize = fs.extraIsize
-	r.Generation = rand.Uint32()
+	r.Generation = fs.random()
 	if c != nil {
 		r.SetUID(c.UID)
 		r.SetGID(c.GID)

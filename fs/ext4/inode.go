@@ -569,6 +569,9 @@ func (fs *FS) evictInode(i *Inode) error {
 
 // hasBlocks tells whether there is anything for truncate to free.
 func (i *Inode) hasBlocks() bool {
+	if i.inline() {
+		return false
+	}
 	switch i.raw.Mode & ondisk.ModeFmt {
 	case ondisk.ModeReg, ondisk.ModeDir:
 		return i.raw.Size() != 0 || i.raw.BlocksLo != 0 || i.raw.BlocksHi != 0

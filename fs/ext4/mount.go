@@ -176,6 +176,9 @@ func (fs *FS) startAllocator(sb *ondisk.SuperBlock) error {
 		BlockSizeBits: fs.blockBits, ClusterBits: fs.clusterBits, FlexSize: 1 << fs.flexBits,
 		Stripe: stripe >> fs.clusterBits,
 	}
+	if fs.opts.Rand != nil {
+		geo.CPUs = 1
+	}
 	a, err := mballoc.New(geo, blockReader{fs}, mballoc.Options{
 		RootClusters: sb.ReservedBlocks() >> fs.clusterBits, ReservedClusters: fs.reservedClusters(),
 		OnCorrupt: func(e *mballoc.GroupError) {

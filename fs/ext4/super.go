@@ -176,6 +176,9 @@ func checkFeatures(sb *ondisk.SuperBlock) (readOnly string, err error) {
 	if f.Incompat&ondisk.IncompatJournalDev != 0 {
 		return "", mountErrorf(ErrUnsupported, "this is an external journal, not a file system")
 	}
+	if f.ROCompat&ondisk.ROCompatBigalloc != 0 && f.Incompat&ondisk.IncompatExtents == 0 {
+		return "", mountErrorf(ErrUnsupported, "bigalloc without extent: block maps cannot tell clusters")
+	}
 	f.ROCompat &^= ondisk.ROCompatOrphanPresent // orphan.go knows
 	refuse, ro := f.Unsupported()
 	if len(refuse) > 0 {

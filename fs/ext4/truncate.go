@@ -21,6 +21,9 @@ func (i *Inode) truncate(newSize uint64) error {
 // resize is truncate; change (may be nil) alters other attributes of the inode
 // in the same handle as the size.
 func (i *Inode) resize(newSize uint64, change func(h *handle) error) error {
+	if i.inline() {
+		return i.resizeInline(newSize, change)
+	}
 	old := i.raw.Size()
 	if newSize > old || !i.mapsBlocks() {
 		return i.setSize(newSize, change)
@@ -181,14 +184,22 @@ func (i *Inode) freeFrom(h *handle, from ondisk.LBlock, end uint64) error {
 func (i *Inode) freeStep(h *handle, from, to ondisk.LBlock) (bool, error) {
 	t := openTree(i, h)
 	defer t.close()
+	var gone unmapped
 	done, err := t.Remove(from, to, freeOps, func(e extent.Extent) error {
 		r, err := i.runOf(e, true)
 		if err != nil {
 			return err
 		}
 		i.noteDatasync(h)
+		if i.fs.clusterBits > 0 {
+			gone.runs = append(gone.runs, r)
+			return nil
+		}
 		return i.freeRun(h, r.p, r.n, i.blocksJournaled())
 	})
+	if err == nil {
+		err = gone.free(h, t)
+	}
 	if err != nil {
 		i.es.drop(i.fs.ops.es)
 		err = i.fs.report(ondisk.InInode(err, i.ino))

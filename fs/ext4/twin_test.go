@@ -50,6 +50,7 @@ type twin struct {
 	ops  map[string]int
 
 	noExtents bool // fallocate is not supported
+	small     bool // files of a few hundred bytes, mostly
 }
 
 func newTwin(t *testing.T, m *testFS, seed int64) *twin {
@@ -375,6 +376,9 @@ func (w *twin) file() *openPair {
 const twinMaxSize = 400 << 10
 
 func (w *twin) place() (off, n int) {
+	if w.small && w.rng.Intn(10) > 0 {
+		return w.rng.Intn(140), 1 + w.rng.Intn(80)
+	}
 	off = w.rng.Intn(twinMaxSize - 1)
 	n = 1 + w.rng.Intn(1<<w.rng.Intn(17))
 	if w.rng.Intn(2) == 0 {

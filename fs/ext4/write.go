@@ -100,7 +100,7 @@ func (i *Inode) maxBytes() uint64 {
 func (i *Inode) overwrite(p []byte, off uint64, flags WriteFlags) (bool, error) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if off+uint64(len(p)) > i.raw.Size() || flags&WriteCached == 0 && i.timesOld(i.fs.timestamp()) {
+	if i.inline() || off+uint64(len(p)) > i.raw.Size() || flags&WriteCached == 0 && i.timesOld(i.fs.timestamp()) {
 		return false, nil
 	}
 	for done := 0; done < len(p); {
@@ -136,6 +136,9 @@ func (i *Inode) timesOld(now ondisk.Timestamp) bool {
 
 // writeLocked writes with i.mu held exclusively.
 func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error) {
+	if in, err := i.writeInline(p, off, flags); in || err != nil {
+		return len(p), err
+	}
 	done := 0
 	for try := 0; done < len(p); {
 		n, err := i.writeStep(p[done:], off+uint64(done), flags)
