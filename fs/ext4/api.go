@@ -115,9 +115,11 @@ const (
 // DataMode is the journaling mode for file data.
 type DataMode uint8
 
-// The values of data=.
+// The values of data=, with DataDefault for what the superblock says, which is
+// ordered unless tune2fs -o was told otherwise.
 const (
-	DataOrdered DataMode = iota
+	DataDefault DataMode = iota
+	DataOrdered
 	DataWriteback
 	DataJournal
 )

@@ -57,8 +57,6 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.ENXIO
 	case i.raw.Flags&ondisk.InodeEncrypt != 0:
 		return syscall.EOPNOTSUPP
-	case writes && i.raw.Flags&ondisk.InodeJournalData != 0: // chattr +j: its data would have to be logged
-		return syscall.EOPNOTSUPP
 	case writes && i.raw.Flags&ondisk.InodeImmutable != 0:
 		return syscall.EPERM
 	case writes && i.raw.Flags&ondisk.InodeAppend != 0 && flags&syscall.O_APPEND == 0:
@@ -131,9 +129,15 @@ func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		if r.st != esWritten {
+		switch {
+		case r.st != esWritten:
 			clear(q[:n])
-		} else if err := i.fs.readData(q[:n], i.fs.byteOf(r, off+uint64(done))); err != nil {
+		case i.journalsData():
+			err = i.readLogged(q[:n], r, off+uint64(done))
+		default:
+			err = i.fs.readData(q[:n], i.fs.byteOf(r, off+uint64(done)))
+		}
+		if err != nil {
 			return done, err
 		}
 		done += n

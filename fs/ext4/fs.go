@@ -96,11 +96,14 @@ func chooseExtraIsize(sb *ondisk.SuperBlock) uint16 {
 // goroutine.
 type FS struct {
 	geometry
-	opts  Options
-	csum  ondisk.Csum
-	dev   blockdev.Device // counts what it does
-	count *blockdev.Counting
-	cache *bcache.Cache
+	opts Options
+	csum ondisk.Csum
+
+	dataMode  DataMode        // not DataDefault; constant after Mount
+	tornSuper bool            // the superblock was taken from the journal
+	dev       blockdev.Device // counts what it does
+	count     *blockdev.Counting
+	cache     *bcache.Cache
 
 	super  superState
 	gdt    []*bcache.Buffer // descriptor blocks, pinned for the life of the mount

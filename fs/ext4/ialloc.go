@@ -97,7 +97,7 @@ func inheritFlags(flags uint32, mode uint16) uint32 {
 	case ondisk.ModeDir:
 		return flags & ondisk.InodeInherited
 	case ondisk.ModeReg:
-		return flags & ondisk.InodeInheritedReg &^ ondisk.InodeJournalData // its data would have to be logged
+		return flags & ondisk.InodeInheritedReg
 	}
 	return flags & ondisk.InodeInheritedOther
 }

@@ -335,6 +335,21 @@ func (f *indirectFreer) leaf(table []byte, b *bcache.Buffer, base uint64) error 
 		if err := f.ready(b, 1+f.i.fs.groupsSpanned(n)*creditsGroup+creditsInode); err != nil {
 			return err
 		}
+		if i := f.i; i.blocksJournaled() {
+			if err := i.markDirty(f.h); err != nil {
+				return err
+			}
+			got, err := f.h.reserveRevokes(int(n), creditsTruncate)
+			if err != nil {
+				return err
+			}
+			k, n = end-got, uint32(got)
+			if b != nil { // the handle may have gone on in the next transaction
+				if err := f.h.getWrite(b); err != nil {
+					return err
+				}
+			}
+		}
 		blk := at(k)
 		clear(table[4*k : 4*end])
 		if err := f.changed(b); err != nil {

@@ -177,7 +177,7 @@ func (i *Inode) leaveInline(root bool) error {
 	if !i.inline() {
 		return nil
 	}
-	return i.fs.step(creditsWrite, func(h *handle) error {
+	return i.fs.step(creditsWrite+i.dataCredits(0, 1), func(h *handle) error {
 		h.root = root
 		return i.toBlocks(h, i.fillFromInline)
 	})
@@ -222,7 +222,7 @@ func (i *Inode) fillFromInline(h *handle, data []byte) error {
 		return err
 	}
 	_, err = i.allocInsert(h, hole, 1, i.raw.Size(), allocData, esWritten, func(r esRun) error {
-		return i.fs.writeFresh(r, data, 0)
+		return i.writeFresh(h, r, data, 0)
 	})
 	return err
 }

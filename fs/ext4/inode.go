@@ -61,6 +61,9 @@ type Inode struct {
 	// file; the links are guarded by orphans.mu.
 	orphan                 atomic.Bool
 	orphanPrev, orphanNext *Inode
+	// orphanSlot is its place in the orphan file, counted from 1; 0: it is on the
+	// list. Guarded by mu.
+	orphanSlot int
 
 	// refs counts lookups, open files and pins. It only leaves zero under the
 	// shard's lock.
@@ -457,7 +460,7 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	if err := h.getWrite(b); err != nil {
 		return err
 	}
-	if i.orphan.Load() {
+	if i.onOrphanList() {
 		i.fs.orphans.mu.Lock()
 		err = edit(slot)
 		i.fs.orphans.mu.Unlock()
@@ -472,13 +475,16 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	return err
 }
 
+// onOrphanList tells whether i is on the list, rather than in the orphan file.
+func (i *Inode) onOrphanList() bool { return i.orphan.Load() && i.orphanSlot == 0 }
+
 // encode writes the inode over its bytes. While an inode is on the orphan
 // list its i_dtime, and so its checksum, belongs to the list's lock.
 func (i *Inode) encode(slot []byte) {
 	if i.lazy.Load() {
 		i.lazy.Store(false)
 	}
-	if i.orphan.Load() {
+	if i.onOrphanList() {
 		i.fs.orphans.mu.Lock()
 		defer i.fs.orphans.mu.Unlock()
 	}

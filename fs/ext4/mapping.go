@@ -314,11 +314,11 @@ func (i *Inode) addBlocks(n int64) bool {
 }
 
 // blocksJournaled tells whether the blocks that i maps went through the journal:
-// those of directories and of symlinks. Freeing them must revoke them, or a
+// those of directories, of symlinks and of files whose data is logged. Freeing them must revoke them, or a
 // replay writes an old target over whatever the block holds by then.
 func (i *Inode) blocksJournaled() bool {
 	f := i.raw.Mode & ondisk.ModeFmt
-	return f == ondisk.ModeDir || f == ondisk.ModeLnk
+	return f == ondisk.ModeDir || f == ondisk.ModeLnk || i.journalsData()
 }
 
 // freeRun gives blocks back that are mapped nowhere any more; metadata says
@@ -353,7 +353,7 @@ func (i *Inode) allocInsert(h *handle, hole esRun, n uint32, size uint64, kind a
 		err = i.insertRun(h, r)
 	}
 	if err != nil && !implied {
-		err = first(err, i.freeRun(h, p, got, false))
+		err = first(err, i.freeRun(h, p, got, i.blocksJournaled()))
 	}
 	if err != nil {
 		return esRun{}, err

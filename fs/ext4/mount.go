@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"extfused/blockdev"
@@ -24,6 +25,10 @@ func Mount(dev blockdev.Device, o Options) (*FS, error) {
 		return nil, err
 	}
 	sb, err := readSuper(dev, superOffset(&o))
+	torn := err == errSuperChecksum
+	if torn {
+		sb, err = loggedSuper(dev, sb, &o)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -31,11 +36,17 @@ func Mount(dev blockdev.Device, o Options) (*FS, error) {
 		return nil, err
 	}
 	fs := newFS(sb, o)
-	if sb.DefaultMountOpts&ondisk.DefmDataMode == ondisk.DefmDataJournal && !o.ReadOnly {
-		fs.logf(LevelWarn, "the superblock's default is data=journal, which is not supported: file data is not logged")
+	if fs.tornSuper = torn; torn {
+		fs.logf(LevelWarn, "the superblock's checksum is wrong: it is taken from the journal")
+	}
+	if err := fs.chooseDataMode(sb); err != nil {
+		return nil, err
 	}
 	fs.setDevice(dev)
 	if err := fs.bringUp(sb); err != nil {
+		if fs.jnl != nil {
+			fs.jnl.Close()
+		}
 		fs.stopMMP(true)
 		fs.tearDown()
 		return nil, err
@@ -50,10 +61,6 @@ func (o *Options) check(dev blockdev.Device) error {
 		return mountErrorf(ErrBadOption, "noload needs ro")
 	case !o.ReadOnly && dev.ReadOnly():
 		return mountErrorf(ErrReadOnly, "the image cannot be written: mount it with -o ro")
-	case o.Data == DataJournal:
-		return mountErrorf(ErrBadOption, "data=journal is not supported: use data=ordered, which logs all but the data")
-	case o.AsyncCommit && o.Data == DataOrdered:
-		return mountErrorf(ErrBadOption, "journal_async_commit needs data=writeback: with data=ordered a commit has to wait for the data")
 	}
 	return nil
 }
@@ -135,11 +142,11 @@ func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
 		return fs.openRoot()
 	}
 	fs.warnState(sb)
-	if err := fs.markMounted(jnl != nil); err != nil {
-		return fs.ioError(err)
-	}
 	if err := fs.startJournal(jnl); err != nil {
 		return err
+	}
+	if err := fs.markMounted(); err != nil {
+		return fs.report(err)
 	}
 	if err := fs.cleanOrphans(sb); err != nil {
 		return err
@@ -264,12 +271,23 @@ func (fs *FS) journalBlocks(sb *ondisk.SuperBlock) uint64 {
 // markMounted writes the superblock of a file system that is in use: with a
 // journal it needs recovery from now on, without one it is not valid. Times
 // and counts are the kernel's.
-func (fs *FS) markMounted(journaled bool) error {
-	return fs.writeSuperDirect(func(sb *ondisk.SuperBlock) {
-		if journaled {
+//
+// That the journal was aborted in an earlier mount is taken note of: the file system
+// has errors from now on.
+func (fs *FS) markMounted() error {
+	errno := int32(0)
+	if fs.jnl != nil {
+		errno = fs.jnl.Errno()
+	}
+	err := fs.changeSuper(func(sb *ondisk.SuperBlock) {
+		if fs.jnl != nil {
 			sb.SetIncompat(ondisk.IncompatRecover, true)
+			sb.SetROCompat(ondisk.ROCompatOrphanPresent, sb.HasCompat(ondisk.CompatOrphanFile))
 		} else {
 			sb.State &^= ondisk.StateValid
+		}
+		if errno != 0 {
+			sb.State |= ondisk.StateError
 		}
 		sb.MntCount++
 		if sb.MaxMntCount == 0 {
@@ -281,6 +299,11 @@ func (fs *FS) markMounted(journaled bool) error {
 			copy(sb.LastMounted[:len(sb.LastMounted)-1], fs.opts.LastMounted)
 		}
 	})
+	if err != nil || errno == 0 {
+		return err
+	}
+	fs.logf(LevelWarn, "the journal was aborted in an earlier mount (errno %d): e2fsck is advised", -errno)
+	return fs.jnl.ClearErrno()
 }
 
 // warnState tells the operator what the superblock says of the time before: a
@@ -359,30 +382,23 @@ func (fs *FS) unmount() error {
 	fs.health.reports.Wait()
 	err := fs.closeJournal()
 	fs.health.reports.Wait() // closing may have failed and reported
-	if err == nil && fs.writable() == nil {
-		err = fs.markUnmounted()
-	}
 	err = first(err, fs.stopMMP(fs.stopped.Load() == 0))
 	fs.readOnly.Store(true)
 	fs.tearDown()
 	return err
 }
 
-// markUnmounted writes the superblock of a file system that is not in use.
-func (fs *FS) markUnmounted() error {
-	written := fs.count.Stats().WriteBytes >> 10
-	err := fs.writeSuperDirect(func(sb *ondisk.SuperBlock) {
-		sb.SetIncompat(ondisk.IncompatRecover, false)
-		if !fs.unchecked {
-			sb.State |= ondisk.StateValid
-		}
-		sb.KbytesWritten += written
-		fs.syncCounts(sb)
-	})
-	if err != nil {
-		return err
+// unmounted makes the superblock that of a file system that is not in use.
+func (fs *FS) unmounted(sb *ondisk.SuperBlock) {
+	sb.SetIncompat(ondisk.IncompatRecover, false)
+	if fs.orphans.file.entries() == 0 {
+		sb.SetROCompat(ondisk.ROCompatOrphanPresent, false)
 	}
-	return fs.dev.Flush()
+	if !fs.unchecked {
+		sb.State |= ondisk.StateValid
+	}
+	sb.KbytesWritten += fs.count.Stats().WriteBytes >> 10
+	fs.syncCounts(sb)
 }
 
 // tearDown drops what the mount holds in memory.
@@ -391,6 +407,7 @@ func (fs *FS) tearDown() {
 		fs.super.buf.Put()
 		fs.super.buf = nil
 	}
+	fs.orphans.file.put()
 	fs.putGroups()
 }
 
@@ -432,4 +449,4 @@ func (fs *FS) Shutdown(mode ShutdownMode) error {
 	return err
 }
 
-var errShutdown = errors.New("shut down on request")
+var errShutdown = fmt.Errorf("on request: %w", syscall.ESHUTDOWN)

@@ -61,7 +61,7 @@ func (fs *FS) Stats() Stats {
 		sh.mu.Unlock()
 	}
 	fs.orphans.mu.Lock()
-	s.Orphans = int64(fs.orphans.n)
+	s.Orphans = int64(fs.orphans.n + fs.orphans.file.entries())
 	fs.orphans.mu.Unlock()
 	fs.super.mu.Lock()
 	s.Errors = fs.super.sb.ErrorCount

@@ -57,7 +57,7 @@ var mountOptions = map[string]mountOption{
 		return err
 	}},
 	"errors": {"what to do about a damaged image: continue, remount-ro or panic (as the superblock says)", "BEHAVIOUR", setErrors},
-	"data":   {"data=ordered (default) or writeback", "MODE", setData},
+	"data":   {"data=ordered (default), journal (file data is logged, too) or writeback", "MODE", setData},
 	"barrier": {"barrier=0 does not flush the device's cache", "0|1", func(c *daemon.Config, v string) error {
 		n, err := parseUint(v, 1)
 		c.FS.NoBarrier = err == nil && v != "" && n == 0
@@ -65,7 +65,14 @@ var mountOptions = map[string]mountOption{
 	}},
 	"nobarrier":            flagOption("as barrier=0", func(c *daemon.Config) { c.FS.NoBarrier = true }),
 	"journal_async_commit": flagOption("write the commit block without waiting for the others", func(c *daemon.Config) { c.FS.AsyncCommit = true }),
-	"journal_path": {"the device of an external journal", "PATH", func(c *daemon.Config, v string) (err error) {
+	"journal_dev": {"the same by its number (major * 256 + minor)", "NUMBER", func(c *daemon.Config, v string) error {
+		n, err := strconv.ParseUint(v, 0, 32)
+		if err == nil {
+			c.JournalPath, err = devicePath(uint32(n))
+		}
+		return err
+	}},
+	"journal_path": {"the device of an external journal (default: looked for by number and UUID)", "PATH", func(c *daemon.Config, v string) (err error) {
 		c.JournalPath, err = filepath.Abs(v)
 		return err
 	}},
@@ -251,7 +258,7 @@ func setData(c *daemon.Config, v string) error {
 		"ordered": ext4.DataOrdered, "writeback": ext4.DataWriteback, "journal": ext4.DataJournal,
 	}[v]
 	if !ok {
-		return fmt.Errorf("must be ordered or writeback")
+		return fmt.Errorf("must be journal, ordered or writeback")
 	}
 	c.FS.Data = mode
 	return nil
