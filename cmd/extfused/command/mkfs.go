@@ -209,7 +209,7 @@ func (o *mkfsOptions) finish(dev blockdev.Device, p mkfs.Params) (mkfs.Report, e
 		err = o.fillImage(dev, p, &r)
 	}
 	if err == nil && o.direct {
-		err = dropCache(dev)
+		err = blockdev.DropCache(dev)
 	}
 	return r, err
 }
