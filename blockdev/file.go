@@ -159,20 +159,3 @@ func (d *fileDevice) Zero(off, n int64) error {
 	}
 	return nil
 }
-
-// DropCache makes what was written durable and takes dev out of the kernel's
-// page cache, if it is a file or a block device.
-func DropCache(dev Device) error {
-	d, ok := dev.(interface{ advise(advice int) error })
-	if !ok {
-		return nil
-	}
-	if err := dev.Flush(); err != nil {
-		return err
-	}
-	return d.advise(unix.FADV_DONTNEED)
-}
-
-func (d *osDevice) advise(advice int) error {
-	return os.NewSyscallError("fadvise", unix.Fadvise(d.fd, 0, 0, advice))
-}

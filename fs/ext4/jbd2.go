@@ -54,8 +54,8 @@ const (
 	// creditsDirDelete: the leaf and the directory's inode.
 	creditsDirDelete = 1 + creditsInode
 	// creditsXattr: an attribute block changed or replaced: old and new block,
-	// the group of each, and the inode.
-	creditsXattr = 2 + 2*creditsGroup + creditsInode
+	// the group of each, the inode, and the superblock for the feature.
+	creditsXattr = 2 + 2*creditsGroup + creditsInode + creditsSuper
 	// creditsTruncate: what one step of a truncate starts with: the inode, the
 	// path in the extent tree, the superblock, and a few groups that blocks
 	// are freed in. When it runs low the step restarts its handle.

@@ -438,7 +438,27 @@ func (i *Inode) putXattrBlock(h *handle, content []byte, area xattr.Area, u *val
 	if err := i.fs.keepValues(h, area.Inums(), u.added); err != nil {
 		return err
 	}
+	if err := i.fs.noteExtAttr(h); err != nil {
+		return err
+	}
 	return i.switchXattrBlock(h, old, blk)
+}
+
+// noteExtAttr sets the feature without which e2fsck takes attribute blocks for
+// damage. A superblock of revision 0 becomes one that can have features.
+func (fs *FS) noteExtAttr(h *handle) error {
+	fs.super.mu.Lock()
+	has := fs.super.sb.HasCompat(ondisk.CompatExtAttr)
+	fs.super.mu.Unlock()
+	if has {
+		return nil
+	}
+	return fs.updateSuper(h, func(sb *ondisk.SuperBlock) {
+		sb.FeatureCompat |= uint32(ondisk.CompatExtAttr)
+		if sb.RevLevel == ondisk.RevGoodOld {
+			sb.RevLevel, sb.FirstIno, sb.InodeSize = ondisk.RevDynamic, ondisk.GoodOldFirstIno, ondisk.GoodOldInodeSize
+		}
+	})
 }
 
 // writeXattrBlock hands a block to the journal, and makes it findable.

@@ -88,6 +88,16 @@ func (o *mkfsOptions) fillImage(dev blockdev.Device, p mkfs.Params, r *mkfs.Repo
 	return &sourceError{fmt.Errorf("filling the file system: %w", err)}
 }
 
+// dropCache takes an image that has been flushed out of the page cache.
+func dropCache(image string) error {
+	f, err := os.Open(image)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
+}
+
 // isTerminal tells whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
