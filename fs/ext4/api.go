@@ -172,6 +172,8 @@ type Options struct {
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
 
+	QuotaLimits QuotaKind // usrquota, grpquota, prjquota: whose limits count
+
 	LastMounted string // path written to s_last_mounted; "" leaves the old one
 	CacheBytes  int64  // bound of the buffer cache; 0 is bcache.DefaultMaxBytes
 	MaxInodes   int    // bound of cached inodes that nothing refers to; 0 is 16384

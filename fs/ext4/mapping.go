@@ -255,6 +255,10 @@ func (i *Inode) allocRun(h *handle, hole esRun, n uint32, size uint64, kind allo
 	if err := i.clipToClusters(hole, &req); err != nil {
 		return 0, 0, err
 	}
+	var err error
+	if req.n, err = i.quotaRoom(h, req.n); err != nil {
+		return 0, 0, err
+	}
 	p, got, err := i.fs.allocBlocks(h, i, &req)
 	if err != nil {
 		return 0, 0, err

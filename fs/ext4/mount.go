@@ -148,6 +148,9 @@ func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
 	if err := fs.markMounted(); err != nil {
 		return fs.report(err)
 	}
+	if err := fs.openQuotas(sb); err != nil {
+		return err
+	}
 	if err := fs.cleanOrphans(sb); err != nil {
 		return err
 	}

@@ -331,6 +331,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 		return err
 	}
 	u := valueUse{before: inodeArea.Inums(), charge: -i.valueCharge(inodeArea, blockArea)}
+	u.entries = -len(u.before) - len(blockArea.Inums())
 	var ch xattr.Change
 	switch {
 	case value == nil:
@@ -345,6 +346,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 		return err
 	}
 	u.charge += i.valueCharge(inodeArea, blockArea)
+	u.entries += len(inodeArea.Inums()) + len(blockArea.Inums())
 	if ch.Block {
 		if err := i.putXattrBlock(h, block, blockArea, &u); err != nil {
 			return err
@@ -352,6 +354,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 	}
 	i.noXattrs.Store(false)
 	i.addBlocks(u.charge)
+	i.valueEntries += int64(u.entries)
 	if ch.Inode {
 		if err := i.editSlot(h, func(slot []byte) error { copy(i.xattrTail(slot), tail); return nil }); err != nil {
 			return err
@@ -438,7 +441,27 @@ func (i *Inode) putXattrBlock(h *handle, content []byte, area xattr.Area, u *val
 	if err := i.fs.keepValues(h, area.Inums(), u.added); err != nil {
 		return err
 	}
+	if err := i.fs.noteExtAttr(h); err != nil {
+		return err
+	}
 	return i.switchXattrBlock(h, old, blk)
+}
+
+// noteExtAttr sets the feature without which e2fsck takes attribute blocks for
+// damage. A superblock of revision 0 becomes one that can have features.
+func (fs *FS) noteExtAttr(h *handle) error {
+	fs.super.mu.Lock()
+	has := fs.super.sb.HasCompat(ondisk.CompatExtAttr)
+	fs.super.mu.Unlock()
+	if has {
+		return nil
+	}
+	return fs.updateSuper(h, func(sb *ondisk.SuperBlock) {
+		sb.FeatureCompat |= uint32(ondisk.CompatExtAttr)
+		if sb.RevLevel == ondisk.RevGoodOld {
+			sb.RevLevel, sb.FirstIno, sb.InodeSize = ondisk.RevDynamic, ondisk.GoodOldFirstIno, ondisk.GoodOldInodeSize
+		}
+	})
 }
 
 // writeXattrBlock hands a block to the journal, and makes it findable.

@@ -307,7 +307,7 @@ func TestOptions(t *testing.T) {
 			t.Errorf("root: %+v, %v", a, err)
 		}
 		a, err2 := m.Lookup(ext4.RootIno, "empty")
-		if n, _ := m.ListXattr(a.Ino, nil); err2 != nil || n != 0 {
+		if n, _ := m.ListXattr(nil, a.Ino, nil); err2 != nil || n != 0 {
 			t.Errorf("%d bytes of attributes, %v", n, err2)
 		}
 		m.Forget(a.Ino, 1)

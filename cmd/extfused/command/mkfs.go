@@ -118,6 +118,9 @@ func (o *mkfsOptions) run(w io.Writer, image string) error {
 		format = func(image string, p mkfs.Params) (mkfs.Report, error) { return o.formatFile(image, p, exists) }
 	}
 	r, err := format(image, p)
+	if err == nil && o.direct && !o.dryRun {
+		err = dropCache(image)
+	}
 	if err != nil {
 		return mkfsExit(image, err)
 	}
@@ -207,9 +210,6 @@ func (o *mkfsOptions) finish(dev blockdev.Device, p mkfs.Params) (mkfs.Report, e
 	r, err := mkfs.Format(dev, p)
 	if err == nil && o.from.fill != nil {
 		err = o.fillImage(dev, p, &r)
-	}
-	if err == nil && o.direct {
-		err = dropCache(dev)
 	}
 	return r, err
 }

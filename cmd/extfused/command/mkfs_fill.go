@@ -88,17 +88,14 @@ func (o *mkfsOptions) fillImage(dev blockdev.Device, p mkfs.Params, r *mkfs.Repo
 	return &sourceError{fmt.Errorf("filling the file system: %w", err)}
 }
 
-// dropCache takes the image out of the page cache.
-func dropCache(dev blockdev.Device) error {
-	f, ok := dev.(blockdev.Fder)
-	if !ok {
-		return nil
-	}
-	if err := dev.Flush(); err != nil {
+// dropCache takes an image that has been flushed out of the page cache.
+func dropCache(image string) error {
+	f, err := os.Open(image)
+	if err != nil {
 		return err
 	}
-	fd, base := f.Fd()
-	return unix.Fadvise(int(fd), base, dev.Size(), unix.FADV_DONTNEED)
+	defer f.Close()
+	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
 // isTerminal tells whether w is a terminal.

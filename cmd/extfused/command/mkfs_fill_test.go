@@ -168,3 +168,15 @@ func TestBarText(t *testing.T) {
 		t.Errorf("%q was drawn where there is no terminal", b.String())
 	}
 }
+
+// TestInfoFeatures: the table needs no image, and has the same rows as JSON.
+func TestInfoFeatures(t *testing.T) {
+	out := mustRun(t, "info", "--features")
+	if !strings.Contains(out, "| metadata_csum | ro_compat | yes") || strings.Count(out, "\n") < 40 {
+		t.Error(out)
+	}
+	if n := strings.Count(mustRun(t, "info", "--features", "--json"), `"tested_by"`); n != strings.Count(out, "\n")-2 {
+		t.Errorf("%d rows of JSON, and\n%s", n, out)
+	}
+	mustFail(t, ExitUsage, "takes no image", "info", "--features", "x")
+}

@@ -82,6 +82,11 @@ var mountOptions = map[string]mountOption{
 	"noinit_itable": flagOption("zero inode tables on first use only", func(c *daemon.Config) { c.FS.NoDelInit = true }),
 	"minixdf":       flagOption("statfs counts the overhead as usable", func(c *daemon.Config) { c.FS.MinixDF = true }),
 	"bsddf":         flagOption("statfs leaves the overhead out (default)", func(c *daemon.Config) { c.FS.MinixDF = false }),
+	"usrquota":      flagOption("limits of users count (feature quota)", quotaLimits(ext4.QuotaUser)),
+	"grpquota":      flagOption("limits of groups count", quotaLimits(ext4.QuotaGroup)),
+	"prjquota":      flagOption("limits of projects count (feature project)", quotaLimits(ext4.QuotaProject)),
+	"quota":         flagOption("as usrquota,grpquota", quotaLimits(ext4.QuotaUser|ext4.QuotaGroup)),
+	"noquota":       flagOption("no limits count (default)", func(c *daemon.Config) { c.FS.QuotaLimits = 0 }),
 	"grpid":         flagOption("new files take the group of their directory", func(c *daemon.Config) { c.FS.GrpID = true }),
 	"bsdgroups":     flagOption("as grpid", func(c *daemon.Config) { c.FS.GrpID = true }),
 	"nogrpid":       flagOption("new files take the group of their maker (default)", func(c *daemon.Config) { c.FS.GrpID = false }),
@@ -157,7 +162,7 @@ func init() {
 		default_permissions nonempty kernel_cache
 		delalloc nodelalloc auto_da_alloc noauto_da_alloc dioread_lock dioread_nolock nodioread_nolock
 		journal_checksum nojournal_checksum block_validity noblock_validity nombcache i_version iversion noiversion
-		mand nomand silent loud oldalloc orlov quota noquota prefetch_block_bitmaps no_prefetch_block_bitmaps
+		mand nomand silent loud oldalloc orlov prefetch_block_bitmaps no_prefetch_block_bitmaps
 		reservation noreservation bh nobh check=none nocheck`) {
 		harmless[o] = true
 	}
@@ -183,6 +188,11 @@ func parseMountOptions(c *daemon.Config, lists []string) error {
 		return Exitf(ExitUsage, "mount option sb needs ro: repair the primary superblock with e2fsck -b")
 	}
 	return nil
+}
+
+// quotaLimits is for an option that makes limits count.
+func quotaLimits(k ext4.QuotaKind) func(c *daemon.Config) {
+	return func(c *daemon.Config) { c.FS.QuotaLimits |= k }
 }
 
 func parseMountOption(c *daemon.Config, o string) error {
