@@ -20,6 +20,9 @@ type ExternalJournal struct {
 // false if it has none of that kind.
 func FindExternalJournal(dev blockdev.Device, o Options) (j ExternalJournal, ok bool, err error) {
 	sb, err := readSuper(dev, superOffset(&o))
+	if err == errSuperChecksum { // the mount decides
+		err = nil
+	}
 	if err != nil || !sb.HasCompat(ondisk.CompatHasJournal) || sb.JournalInum != 0 {
 		return j, false, err
 	}

@@ -126,6 +126,7 @@ type FS struct {
 	replay *fcReplay // this file system exists only to replay fast commits
 
 	mmp       mmpState
+	quota     quotaState
 	unchecked bool // it was not cleanly unmounted before, and there is no journal
 
 	readOnly atomic.Bool  // nothing may be changed (any more)

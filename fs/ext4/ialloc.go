@@ -17,6 +17,13 @@ import (
 // creditsNewInode.
 func (fs *FS) newInode(h *handle, dir *Inode, c *Caller, mode uint32) (*Inode, error) {
 	isDir := mode&ondisk.ModeFmt == ondisk.ModeDir
+	if fs.opts.QuotaLimits != 0 {
+		probe := &Inode{fs: fs}
+		fs.initInode(probe, dir, mode, c)
+		if err := probe.mayOwn(h); err != nil {
+			return nil, err
+		}
+	}
 	g, ok := fs.findGroup(dir, isDir)
 	if !ok {
 		return nil, syscall.ENOSPC
@@ -336,6 +343,7 @@ func (fs *FS) freeInode(h *handle, i *Inode) error {
 	if err := i.markDirty(h); err != nil {
 		return err
 	}
+	i.settleQuota(true)
 	fs.icache.remove(i)
 	g, idx := fs.groupOf(i.ino)
 	gr := &fs.groups[g]

@@ -401,6 +401,7 @@ func (fs *FS) loadInode(i *Inode) error {
 	i.seed = fs.csum.InodeSeed(i.ino, i.raw.Generation)
 	i.life = i.raw.Generation
 	i.noteLoaded()
+	i.startCharge()
 	return nil
 }
 
@@ -443,6 +444,7 @@ func (i *Inode) markDirty(h *handle) error {
 	if err := h.getWrite(b); err != nil {
 		return err
 	}
+	i.settleQuota(false)
 	i.encode(b.Data()[off : off+i.fs.inodeSize])
 	i.syncTID.Store(h.tid())
 	return h.dirty(b)
@@ -501,6 +503,7 @@ func (i *Inode) writeNew(h *handle, b *bcache.Buffer) error {
 	}
 	slot := b.Data()[off : off+i.fs.inodeSize]
 	clear(slot)
+	i.settleQuota(false)
 	i.encode(slot)
 	i.syncTID.Store(h.tid())
 	i.datasyncTID.Store(h.tid())

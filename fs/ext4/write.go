@@ -146,7 +146,7 @@ func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error)
 		switch {
 		case err == nil:
 		case i.fs.shouldRetry(err, &try):
-		case done > 0 && errors.Is(err, syscall.ENOSPC):
+		case done > 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
 			return done, nil
 		default:
 			return done, err

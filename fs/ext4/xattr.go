@@ -331,6 +331,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 		return err
 	}
 	u := valueUse{before: inodeArea.Inums(), charge: -i.valueCharge(inodeArea, blockArea)}
+	u.entries = -len(u.before) - len(blockArea.Inums())
 	var ch xattr.Change
 	switch {
 	case value == nil:
@@ -345,6 +346,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 		return err
 	}
 	u.charge += i.valueCharge(inodeArea, blockArea)
+	u.entries += len(inodeArea.Inums()) + len(blockArea.Inums())
 	if ch.Block {
 		if err := i.putXattrBlock(h, block, blockArea, &u); err != nil {
 			return err
@@ -352,6 +354,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 	}
 	i.noXattrs.Store(false)
 	i.addBlocks(u.charge)
+	i.valueEntries += int64(u.entries)
 	if ch.Inode {
 		if err := i.editSlot(h, func(slot []byte) error { copy(i.xattrTail(slot), tail); return nil }); err != nil {
 			return err

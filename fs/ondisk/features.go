@@ -178,7 +178,8 @@ const (
 	// ROCompatWrite are the ro_compat bits with which it can be changed. Any
 	// other bit allows reading.
 	ROCompatWrite = ROCompatSparseSuper | ROCompatLargeFile | ROCompatHugeFile | ROCompatGDTCsum |
-		ROCompatDirNlink | ROCompatExtraIsize | ROCompatMetadataCsum | ROCompatBigalloc
+		ROCompatDirNlink | ROCompatExtraIsize | ROCompatMetadataCsum | ROCompatBigalloc |
+		ROCompatQuota | ROCompatProject
 	// CompatKnown are the compat bits whose meaning is respected. An unknown
 	// one stops nothing: that is what compat means.
 	CompatKnown = CompatDirPrealloc | CompatHasJournal | CompatExtAttr | CompatResizeInode |

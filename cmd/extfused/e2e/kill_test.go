@@ -74,7 +74,11 @@ func (k *kill) run(t *testing.T) {
 	if k.round%5 == 4 {
 		img = loopDevice(t, file)
 	}
-	m := mountImage(t, img, fmt.Sprintf("commit=%d", killCommit/time.Second))
+	opts := []string{fmt.Sprintf("commit=%d", killCommit/time.Second)}
+	if k.round%5 == 3 {
+		opts = append(opts, "data=journal")
+	}
+	m := mountImage(t, img, opts...)
 	logs := t.TempDir()
 	load := []*exec.Cmd{exec.Command("sh", "-c", `cd "$1" && i=0 && while mkdir d$i && tar -xf "$2" -C d$i && rm -rf d$i; do i=$((i+1)); done`,
 		"sh", m.dir, k.tar)}
