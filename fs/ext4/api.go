@@ -161,6 +161,7 @@ type Options struct {
 	Errors      ErrorsPolicy
 	Discard     bool    // discard freed blocks once their transaction has committed
 	NoDelInit   bool    // noinit_itable: leave inode tables to be zeroed on first use
+	NoPrefetch  bool    // no_prefetch_block_bitmaps: read block bitmaps only when they are needed
 	MinixDF     bool    // minixdf: statfs counts the overhead as usable
 	GrpID       bool    // grpid/bsdgroups: new inodes take the group of their directory
 	ResUID      *uint32 // resuid=
@@ -193,6 +194,7 @@ type Options struct {
 	Rand func() uint32
 
 	mmpSecond time.Duration // of multiple mount protection, for tests; 0 is one second
+	warmAfter time.Duration // see warmAfter, for tests; 0 is that
 }
 
 // StatFS is what statfs(2) shows. Block counts are in units of BlockSize.

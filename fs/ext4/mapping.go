@@ -21,7 +21,7 @@ const maxLBlocks = 1<<32 - 1
 // mapRun says what logical block l is, and how far that goes on. The run
 // starts at l and has at least one block; it may end earlier than the real one.
 func (i *Inode) mapRun(l ondisk.LBlock) (esRun, error) {
-	if r, ok := i.es.lookup(i.fs.ops.es, i.ino, l); ok {
+	if r, ok := i.es.lookup(i.fs.ops.es, l); ok {
 		return r, nil
 	}
 	return i.mapFromTree(l)

@@ -339,8 +339,16 @@ func lastError(sb *ondisk.SuperBlock) string {
 	return fmt.Sprintf(", the last at %s: %s (inode %d, block %d)", at, what, sb.LastErrorIno, sb.LastErrorBlock)
 }
 
-// startWork spawns the write-back of a mount without a journal.
+// startWork spawns the background work of a mount: learning what groups have
+// free, and the write-back of a mount without a journal.
 func (fs *FS) startWork() {
+	if !fs.opts.NoPrefetch {
+		fs.work.Add(1)
+		go func() {
+			defer fs.work.Done()
+			fs.warmGroups(fs.pause)
+		}()
+	}
 	if fs.jnl != nil {
 		return
 	}
