@@ -34,6 +34,7 @@ var kinds = []struct {
 	{mk: []string{"-b", "1024", "-J", "size=1", "-O", "^metadata_csum,^64bit"}},
 	{mk: []string{"-b", "4096", "-J", "size=4", "-I", "512", "-O", "orphan_file"}},
 	{mk: []string{"-b", "2048"}},
+	{mk: []string{"-b", "1024", "-J", "size=1", "-O", "inline_data,ea_inode,quota"}},
 	{mk: []string{"-b", "1024", "-O", "fast_commit", "-J", "size=2"}},
 	{mk: []string{"-b", "4096", "-J", "size=4"}, o: ext4.Options{AsyncCommit: true, Data: ext4.DataWriteback}},
 	{mk: []string{"-b", "1024", "-J", "size=1"}, o: ext4.Options{Data: ext4.DataJournal}},
