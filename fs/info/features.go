@@ -42,7 +42,7 @@ var notes = map[string]note{
 	"sparse_super2":   {"", "backups are not rewritten", "fs/ondisk: TestHasSuper; fs/ext4: TestFeatureRows, TestBackupSuperblock; " + byMatrix},
 	"fast_commit":     {"replayed at mount, all records; the result is one transaction of the log", "no fast commits are written", "fs/ext4: TestFastCommitsAsTheKernel; " + byMatrix},
 	"stable_inodes":   {"ignored, as the kernel does", "ignored", "fs/ext4: TestFeatureRows"},
-	"orphan_file":     {"worked off at mount", "orphans go on the list from s_last_orphan instead, the file stays empty", "fs/ext4: TestMountUnmount, TestRecoverKernelImage; " + byMatrix},
+	"orphan_file":     {"worked off at mount", "orphans go there, and where it is full on the list from s_last_orphan", "fs/ext4: TestOrphanFile, TestOrphanFileFull, TestOrphanFileDamage, TestRecoverKernelImage; " + byMatrix},
 
 	"compression":        {"", "", "fs/ext4: TestMountRefuses"},
 	"filetype":           {"and without", "and without", "fs/htree: TestTravel; " + byMatrix},
@@ -77,7 +77,7 @@ var notes = map[string]note{
 	"project":        {"", "its usage is kept; limits count with prjquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin"},
 	"shared_blocks":  {"", "", "fs/ext4: TestSharedBlocks"},
 	"verity":         {"", "", "fs/ext4: TestUnknownBits"},
-	"orphan_present": {"see orphan_file", "cleared at mount", "fs/ext4: TestRecoverKernelImage"},
+	"orphan_present": {"see orphan_file", "set while mounted, cleared by unmount", "fs/ext4: TestOrphanFile, TestRecoverKernelImage"},
 }
 
 // FeatureTable lists every feature that has a name, or a meaning, in the order
