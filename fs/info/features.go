@@ -58,7 +58,7 @@ var notes = map[string]note{
 	"metadata_csum_seed": {"", "", "fs/ext4: TestRecoverKernelImage; " + byMatrix},
 	"large_dir":          {"three index levels", "", "fs/ext4: TestLargeDir; fs/htree: TestTravel, TestIndexGrowth; " + byMatrix},
 	"inline_data":        {"files, directories, symlinks", "files and directories, and every way in and out; long symlinks get a block", "fs/ext4: TestInlineTwin, TestInlineFiles, TestInlineDirs, TestInlineOfTheKernel; " + byMatrix},
-	"encrypt":            {"", "", "fs/ext4: TestMountRefuses"},
+	"encrypt":            {"without keys: names in the no-key form, content is ENOKEY", "removal and attributes; new names are ENOKEY", "fs/ext4: TestEncrypted"},
 	"casefold":           {"", "", "fs/ext4: TestMountRefuses"},
 
 	"sparse_super":   {"and without", "and without", "fs/ext4: TestStatfsAgrees; " + byMkfs + "; " + byMatrix},
@@ -69,14 +69,14 @@ var notes = map[string]note{
 	"dir_nlink":      {"", "", byMatrix},
 	"extra_isize":    {"and inodes of 128 bytes", "nanoseconds, years to 2446, creation time", "fs/ondisk: TestTimeEpochs; fs/ext4: TestTwin; " + byMatrix},
 	"FEATURE_R7":     {"has_snapshot, of kernels that never were", "", "fs/ext4: TestUnknownBits"},
-	"quota":          {"", "usage is kept in the transaction of each change; limits count with usrquota and grpquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin, TestQuotaLimits"},
+	"quota":          {"", "usage is kept in the transaction of each change; limits count with usrquota and grpquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin, TestQuotaLimits; " + byMatrix},
 	"bigalloc":       {"any cluster size", "any cluster size; fast commits of such an image are left to others", "fs/ext4: TestBigallocTwin, TestBigallocClusterLife, TestBigallocOfTheKernel; " + byMatrix},
 	"metadata_csum":  {"verified at every read from the device", "", "fs/ondisk: TestGoldenChecksums; fs/htree: TestTravel; " + byMatrix},
 	"replica":        {"", "", "fs/ext4: TestUnknownBits"},
 	"read-only":      {"", "that is what it says", "fs/ext4: TestUnknownBits"},
-	"project":        {"", "its usage is kept; limits count with prjquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin"},
+	"project":        {"", "its usage is kept; limits count with prjquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin; " + byMatrix},
 	"shared_blocks":  {"", "", "fs/ext4: TestSharedBlocks"},
-	"verity":         {"", "", "fs/ext4: TestUnknownBits"},
+	"verity":         {"content is read, not verified", "of files without the flag; with it they are sealed (EPERM)", "fs/ext4: TestVerity; " + byMatrix},
 	"orphan_present": {"see orphan_file", "set while mounted, cleared by unmount", "fs/ext4: TestOrphanFile, TestRecoverKernelImage"},
 }
 
