@@ -12,9 +12,9 @@ import (
 // TestBlocks changes one file in all ways, on extfused and on the kernel's
 // ext4, and compares st_blocks, which must be right to the block, after each.
 func TestBlocks(t *testing.T) {
-	ops, seed := number(t, "EXTFUSED_OPS", 1500), number(t, "EXTFUSED_SEED", uint64(time.Now().UnixNano()))
+	ops, seed := number(t, "EXTFUSED_OPS", 800), number(t, "EXTFUSED_SEED", uint64(time.Now().UnixNano()))
 	if longRun() {
-		ops *= 10
+		ops *= 20
 	}
 	t.Logf("EXTFUSED_SEED=%d EXTFUSED_OPS=%d", seed, ops)
 	b := mountBoth(t, "1G", "noatime")

@@ -7,5 +7,7 @@
 //
 //	EXTFUSED_BIN   the binary under test; default: built by the tests
 //	EXTFUSED_TAR   the tar of a source tree; default: Debian's linux-source-6.1
-//	EXTFUSED_FULL  1: the long form of the kill -9 tests
+//	EXTFUSED_FULL  1: the long forms
+//	EXTFUSED_SEED  the seed of random tests, which print it
+//	EXTFUSED_OPS   how many operations random tests do
 package e2e
