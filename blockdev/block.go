@@ -141,7 +141,7 @@ func rawOf(dev Device) *rawDevice {
 	switch d := dev.(type) {
 	case *rawDevice:
 		return d
-	case *sectionFd:
+	case *section:
 		return rawOf(d.dev)
 	}
 	return nil

@@ -45,6 +45,10 @@ type AllocationContext struct {
 // clusters came back.
 const maxAllocRetries = 8
 
+// maxTrimWaits bounds how many discards of a trim one allocation waits for: each time all that was
+// free was being trimmed, which is one run or very few.
+const maxTrimWaits = 64
+
 // Allocate finds clusters for r and marks them used through m. It returns at least one and at most
 // r.Len clusters, consecutive on disk. An error that errors.Is ErrNoSpace is a *NoSpaceError; any
 // other comes from the marker, and nothing has been allocated.
@@ -75,13 +79,18 @@ func (a *Allocator) Allocate(m Marker, r *Request) (Result, error) {
 // allocate serves a request whose n clusters are claimed, giving up preallocation for it before it
 // fails.
 func (a *Allocator) allocate(m Marker, r *Request, st *stripe, n uint32) (Result, error) {
-	for try, seen := 0, uint64(0); ; try++ {
+	for try, waits, seen := 0, 0, uint64(0); ; try++ {
+		trims := a.trims.seen()
 		res, err := a.allocateOnce(m, r, st, n, try == 0)
 		if err != errNothing {
 			return res, err
 		}
 		if r.Flags&GoalOnly != 0 {
 			return Result{}, &NoSpaceError{}
+		}
+		if waits < maxTrimWaits && a.trims.wait(trims) {
+			try, waits = try-1, waits+1
+			continue
 		}
 		gone, now := a.DiscardAll(), a.sum(cPAGone)+a.sum(cReleasedExtents)
 		if try >= maxAllocRetries || try > 0 && gone == 0 && now == seen {

@@ -115,9 +115,11 @@ const (
 // DataMode is the journaling mode for file data.
 type DataMode uint8
 
-// The values of data=.
+// The values of data=, with DataDefault for what the superblock says, which is
+// ordered unless tune2fs -o was told otherwise.
 const (
-	DataOrdered DataMode = iota
+	DataDefault DataMode = iota
+	DataOrdered
 	DataWriteback
 	DataJournal
 )
@@ -159,6 +161,7 @@ type Options struct {
 	Errors      ErrorsPolicy
 	Discard     bool    // discard freed blocks once their transaction has committed
 	NoDelInit   bool    // noinit_itable: leave inode tables to be zeroed on first use
+	NoPrefetch  bool    // no_prefetch_block_bitmaps: read block bitmaps only when they are needed
 	MinixDF     bool    // minixdf: statfs counts the overhead as usable
 	GrpID       bool    // grpid/bsdgroups: new inodes take the group of their directory
 	ResUID      *uint32 // resuid=
@@ -169,6 +172,8 @@ type Options struct {
 	DirSync     bool // dirsync: changes of names are durable when they return
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
+
+	QuotaLimits QuotaKind // usrquota, grpquota, prjquota: whose limits count
 
 	LastMounted string // path written to s_last_mounted; "" leaves the old one
 	CacheBytes  int64  // bound of the buffer cache; 0 is bcache.DefaultMaxBytes
@@ -183,8 +188,13 @@ type Options struct {
 	Panic func(cause error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Rand gives the numbers for generations and for the placing of directories;
+	// nil is math/rand. With it the allocator is for one writer at a time, so that
+	// the same calls from one goroutine give the same image.
+	Rand func() uint32
 
 	mmpSecond time.Duration // of multiple mount protection, for tests; 0 is one second
+	warmAfter time.Duration // see warmAfter, for tests; 0 is that
 }
 
 // StatFS is what statfs(2) shows. Block counts are in units of BlockSize.

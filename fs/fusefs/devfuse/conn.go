@@ -32,7 +32,7 @@ type conn struct {
 	server  server
 	handler Handler
 	logger  *log.Logger
-	bufSize int // the largest request or answer, in bytes
+	bufs    buffers
 
 	mu      sync.Mutex
 	waiting int       // +checklocks:mu, readers in read(2), or on the way there
@@ -48,16 +48,19 @@ type conn struct {
 	all  sync.WaitGroup
 }
 
-// maxReaders bounds the requests that are served at the same time. The kernel
-// has at most maxBackground requests in flight that nobody waits for.
-const maxReaders = 64
+// maxReaders bounds the requests that are served at the same time. It is high,
+// since some wait for others to be served.
+const maxReaders = 4096
 
-// maxParked bounds the readers kept for later, with their buffers.
-const maxParked = 4
+// maxParked bounds the readers kept for later.
+const maxParked = 8
 
-func newConn(fd int, s server, h Handler, bufSize int, l *log.Logger) *conn {
+// newConn makes a connection whose requests and answers have at most maxData
+// bytes of data.
+func newConn(fd int, s server, h Handler, maxData int, l *log.Logger) *conn {
+	size := (maxData + overhead + 2*pageSize - 1) &^ (pageSize - 1)
 	return &conn{
-		fd: fd, server: s, handler: h, bufSize: bufSize, logger: l,
+		fd: fd, server: s, handler: h, bufs: buffers{size: size}, logger: l,
 		kick: make(chan struct{}, 1), done: make(chan struct{}), asleep: true,
 	}
 }
@@ -70,6 +73,7 @@ func (c *conn) serve() {
 	c.successor()
 	c.mu.Unlock()
 	c.all.Wait()
+	c.bufs.close()
 }
 
 // successor sees to it that a reader waits: a parked one, or a new one. When

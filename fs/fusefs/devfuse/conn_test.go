@@ -227,3 +227,48 @@ func TestShortRequestIsNoPanic(t *testing.T) {
 		r.handle(make([]byte, n))
 	}
 }
+
+// TestManyWaitForOthers: LSEEK waits until the kernel has written back, by
+// requests that must be served meanwhile.
+func TestManyWaitForOthers(t *testing.T) {
+	const seeks = 300
+	var written atomic.Int32
+	all := make(chan struct{})
+	k := newKernel(t, serverFunc(func(op uint32, _ uint64) {
+		if op == opLseek {
+			<-all
+		} else if written.Add(1) == seeks {
+			close(all)
+		}
+	}), &noHandler{})
+	go func() {
+		for i := range seeks {
+			k.send(opLseek, uint64(i+1))
+		}
+		for i := range seeks {
+			k.send(opGetattr, uint64(seeks+i+1))
+		}
+	}()
+	for range 2 * seeks {
+		k.answer()
+	}
+}
+
+func TestBuffersAreBounded(t *testing.T) {
+	b := buffers{size: 8 * pageSize}
+	var held [][]byte
+	for range 20 {
+		held = append(held, b.get())
+	}
+	for _, buf := range held {
+		if len(buf) != b.size {
+			t.Fatalf("a buffer of %d bytes, want %d", len(buf), b.size)
+		}
+		buf[0], buf[len(buf)-1] = 1, 1
+		b.put(buf)
+	}
+	if len(b.free) != keepBuffers {
+		t.Errorf("%d buffers are kept, want %d", len(b.free), keepBuffers)
+	}
+	b.close()
+}

@@ -7,58 +7,65 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
 
-// reader reads requests and serves them.
+// reader reads requests and serves them. It holds a large buffer only while it
+// waits for a request, or serves one with much data.
 type reader struct {
 	c    *conn
-	in   []byte // as long as the longest request
-	out  []byte // as long as the longest answer
-	wake chan bool
+	wake chan bool // true: read on; false: the connection is gone
 
+	small     [smallSize]byte // a request that fits
+	smallOut  [smallSize]byte // an answer that fits
 	inv, outv [1][]byte
 }
 
-// pageSize is what the data of a WRITE is aligned to, for the copy to the
-// image.
+// smallSize is room for all requests and answers without much data, in bytes: a
+// symbolic link has up to 4,095.
+const smallSize = 8192
+
+// pageSize is what the data of a WRITE and of a READ is aligned to in the large
+// buffers, for the copy from and to the image.
 const pageSize = 4096
 
 const (
 	headerIn  = int(unsafe.Sizeof(fuse.InHeader{}))
 	headerOut = int(unsafe.Sizeof(fuse.OutHeader{}))
+	inOffset  = pageSize - int(unsafe.Sizeof(fuse.WriteIn{}))
+	outOffset = pageSize - headerOut
 )
 
-// newReader makes a reader. Its buffers take address space; memory only as far
-// as they are used.
-func newReader(c *conn) *reader {
-	in := aligned(c.bufSize+pageSize, pageSize-int(unsafe.Sizeof(fuse.WriteIn{})))
-	return &reader{c: c, in: in, out: aligned(c.bufSize+pageSize, pageSize-headerOut), wake: make(chan bool, 1)}
-}
-
-// aligned makes a slice of n bytes that begins off bytes into a page.
-func aligned(n, off int) []byte {
-	b := make([]byte, n+2*pageSize)
-	skip := (pageSize - int(uintptr(unsafe.Pointer(&b[0]))%pageSize) + off) % pageSize
-	return b[skip : skip+n]
-}
+func newReader(c *conn) *reader { return &reader{c: c, wake: make(chan bool, 1)} }
 
 // run serves until the connection is gone, or there are readers enough.
 func (r *reader) run() {
 	defer r.c.all.Done()
-	for {
-		n, ok := r.c.read(r.in)
-		if !ok {
-			r.c.close()
-			return
-		}
-		req := r.in[:n]
-		r.c.took(hold(req))
-		if !r.handle(req) {
-			r.c.close()
-			return
-		}
-		if !r.c.next(r) {
-			return
-		}
+	for r.one() && r.c.next(r) {
 	}
+}
+
+// one reads and serves one request. It returns false when it was the last one,
+// or the connection is gone.
+func (r *reader) one() bool {
+	buf := r.c.bufs.get()
+	req := buf[inOffset:]
+	n, ok := r.c.read(req)
+	if !ok {
+		r.c.bufs.put(buf)
+		r.c.close()
+		return false
+	}
+	req = req[:n]
+	if n <= len(r.small) {
+		req = r.small[:copy(r.small[:], req)]
+		r.c.bufs.put(buf)
+		buf = nil
+	}
+	r.c.took(hold(req))
+	ok = r.handle(req)
+	r.c.bufs.put(buf)
+	if !ok {
+		r.c.close()
+	}
+	return ok
 }
 
 // Opcodes of FUSE, enum fuse_opcode in linux/fuse.h, that are special here.
@@ -66,11 +73,15 @@ const (
 	opRead          = 15
 	opWrite         = 16
 	opFsync         = 20
+	opGetXattr      = 22
+	opListXattr     = 23
+	opInit          = 26
+	opReadDir       = 28
 	opFsyncDir      = 30
 	opSetLkW        = 33
 	opDestroy       = 38
 	opIoctl         = 39
-	opFallocate     = 43
+	opReadDirPlus   = 44
 	opLseek         = 46
 	opCopyFileRange = 47
 	opSyncFS        = 50
@@ -81,6 +92,23 @@ func opcode(req []byte) uint32 {
 		return 0
 	}
 	return binary.NativeEndian.Uint32(req[4:])
+}
+
+// answerData is how many bytes of data the kernel wants in the answer.
+func answerData(req []byte) int {
+	at := -1
+	switch opcode(req) {
+	case opRead, opReadDir, opReadDirPlus:
+		at = int(unsafe.Offsetof(fuse.ReadIn{}.Size))
+	case opGetXattr, opListXattr:
+		at = int(unsafe.Offsetof(fuse.GetXAttrIn{}.Size))
+	case opIoctl:
+		at = int(unsafe.Offsetof(fuse.IoctlIn{}.OutSize))
+	}
+	if at < 0 || len(req) < at+4 {
+		return 0
+	}
+	return int(binary.NativeEndian.Uint32(req[at:]))
 }
 
 // longTransfer is how much data makes a READ or WRITE long, in bytes: its copy
@@ -94,7 +122,7 @@ func hold(req []byte) bool {
 	case opWrite:
 		return len(req) >= longTransfer
 	case opRead:
-		return len(req) >= int(unsafe.Sizeof(fuse.ReadIn{})) && (*fuse.ReadIn)(unsafe.Pointer(&req[0])).Size >= longTransfer
+		return answerData(req) >= longTransfer
 	case opFsync, opFsyncDir, opSyncFS, opSetLkW, opIoctl, opLseek, opCopyFileRange:
 		return true
 	}
@@ -103,8 +131,7 @@ func hold(req []byte) bool {
 
 // handle serves one request. It returns false after the last one.
 func (r *reader) handle(req []byte) bool {
-	op := opcode(req)
-	switch op {
+	switch opcode(req) {
 	case opSyncFS:
 		r.reply(req, fuse.ToStatus(r.c.handler.SyncFS()))
 		return true
@@ -113,15 +140,26 @@ func (r *reader) handle(req []byte) bool {
 		r.reply(req, fuse.OK)
 		return false
 	}
-	r.inv[0], r.outv[0] = req, r.out
+	if answerData(req) <= smallSize/2 {
+		r.pass(req, r.smallOut[:])
+		return true
+	}
+	buf := r.c.bufs.get()
+	r.pass(req, buf[outOffset:])
+	r.c.bufs.put(buf)
+	return true
+}
+
+// pass lets the file system answer into out.
+func (r *reader) pass(req, out []byte) {
+	r.inv[0], r.outv[0] = req, out
 	n, st := r.c.server.HandleRequest(r.inv[:], r.outv[:])
 	switch {
 	case !st.Ok():
 		r.reply(req, st)
 	case n > 0:
-		r.c.answer(op, r.out[:n])
+		r.c.answer(opcode(req), out[:n])
 	}
-	return true
 }
 
 // reply answers a request with a status alone.
@@ -129,7 +167,7 @@ func (r *reader) reply(req []byte, st fuse.Status) {
 	if len(req) < headerIn {
 		return // cannot be: the kernel writes whole headers
 	}
-	h := (*fuse.OutHeader)(unsafe.Pointer(&r.out[0]))
+	h := (*fuse.OutHeader)(unsafe.Pointer(&r.smallOut[0]))
 	*h = fuse.OutHeader{Length: uint32(headerOut), Status: -int32(st), Unique: (*fuse.InHeader)(unsafe.Pointer(&req[0])).Unique}
-	r.c.answer(opcode(req), r.out[:headerOut])
+	r.c.answer(opcode(req), r.smallOut[:headerOut])
 }

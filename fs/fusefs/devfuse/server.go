@@ -19,9 +19,6 @@ type Server struct {
 	mountpoint string
 }
 
-// opInit is FUSE_INIT in linux/fuse.h.
-const opInit = 26
-
 // overhead is more than any request or answer has besides its data, in bytes:
 // headers, a name or two of the longest, an extension with groups.
 const overhead = 64 << 10
@@ -38,7 +35,7 @@ func Mount(mountpoint string, ps *fuse.ProtocolServer, h Handler, maxData int, c
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{conn: newConn(fd, ps, h, maxData+overhead, logger), mountpoint: mountpoint}
+	s := &Server{conn: newConn(fd, ps, h, maxData, logger), mountpoint: mountpoint}
 	if err := s.init(); err != nil {
 		return nil, errors.Join(fmt.Errorf("mount %s: %w", mountpoint, err), s.Abandon())
 	}
@@ -47,13 +44,14 @@ func Mount(mountpoint string, ps *fuse.ProtocolServer, h Handler, maxData int, c
 
 // init answers the first request, which says what the kernel can do.
 func (s *Server) init() error {
-	r := newReader(s.conn)
-	n, ok := s.read(r.in)
-	if !ok || opcode(r.in[:n]) != opInit || n < int(unsafe.Offsetof(s.Offered.Flags2)) {
+	buf := s.bufs.get()
+	defer s.bufs.put(buf)
+	n, ok := s.read(buf)
+	if !ok || opcode(buf[:n]) != opInit || n < int(unsafe.Offsetof(s.Offered.Flags2)) {
 		return errors.New("the kernel does not begin with FUSE_INIT")
 	}
-	copy(unsafe.Slice((*byte)(unsafe.Pointer(&s.Offered)), unsafe.Sizeof(s.Offered)), r.in[:n])
-	r.handle(r.in[:n])
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&s.Offered)), unsafe.Sizeof(s.Offered)), buf[:n])
+	newReader(s.conn).handle(buf[:n])
 	return nil
 }
 
