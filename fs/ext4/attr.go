@@ -63,6 +63,10 @@ func (i *Inode) maySetAttr(s *SetAttr) error {
 		return nil
 	case i.isDir():
 		return syscall.EISDIR
+	case i.encrypted():
+		return syscall.ENOKEY
+	case i.raw.Flags&ondisk.InodeVerity != 0:
+		return syscall.EPERM
 	case !i.isReg():
 		return syscall.EINVAL
 	case s.Size > i.maxBytes():

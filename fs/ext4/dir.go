@@ -48,6 +48,7 @@ func openDirOp(i *Inode, h *handle) *dirOp {
 		NBlocks: ondisk.LBlock(i.raw.Size() >> i.fs.blockBits),
 		Indexed: i.raw.Flags&ondisk.InodeIndex != 0,
 	}
+	d.AnyName = i.encrypted()
 	if h == nil && i.inline() {
 		d.NBlocks, d.Indexed = 1, false
 	}
@@ -207,6 +208,10 @@ func (i *Inode) dirLookup(name string) (ondisk.InodeNumber, error) {
 	if len(name) > MaxNameLen {
 		return 0, syscall.ENAMETOOLONG
 	}
+	name, err := i.storedName(name)
+	if err != nil {
+		return 0, err
+	}
 	if i.inline() {
 		d, err := i.inlineDir()
 		if err != nil {
@@ -238,6 +243,9 @@ func (i *Inode) checkDir() error {
 
 // dirInsert adds an entry to directory dir, in h. The caller marks dir dirty.
 func (dir *Inode) dirInsert(h *handle, name string, child *Inode) error {
+	if err := dir.mayName(); err != nil {
+		return err
+	}
 	ftype := ondisk.FileType(child.raw.Mode)
 	if dir.inline() {
 		err := dir.insertInline(h, name, child.ino, ftype)
@@ -255,6 +263,10 @@ func (dir *Inode) dirInsert(h *handle, name string, child *Inode) error {
 
 // dirDelete removes an entry. The caller marks dir dirty.
 func (dir *Inode) dirDelete(h *handle, name string) error {
+	name, err := dir.storedName(name)
+	if err != nil {
+		return err
+	}
 	if dir.inline() {
 		return dir.fs.dirError(dir.changeInlineDir(h, func(d *htree.Inline) error { return d.Delete(name) }))
 	}

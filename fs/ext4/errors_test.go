@@ -38,7 +38,7 @@ func TestMountRefuses(t *testing.T) {
 			poke(t, dev, 510, 0x55, 0xaa)
 		}, ErrNotExt4, "partition table"},
 		{"unknown incompat", func(t *testing.T, dev blockdev.Device) { setIncompat(t, dev, 1<<29) }, ErrUnsupported, "FEATURE_I29"},
-		{"encrypt", func(t *testing.T, dev blockdev.Device) { setIncompat(t, dev, 1<<16) }, ErrUnsupported, "encrypt"},
+		{"casefold", func(t *testing.T, dev blockdev.Device) { setIncompat(t, dev, 1<<17) }, ErrUnsupported, "casefold"},
 		{"unknown ro_compat", func(t *testing.T, dev blockdev.Device) { setROCompat(t, dev, 1<<29) }, ErrReadOnly, "FEATURE_R29"},
 		{"superblock checksum", func(t *testing.T, dev blockdev.Device) { poke(t, dev, 1024+0x78, 'x') }, nil, "checksum"},
 		{"descriptor checksum", func(t *testing.T, dev blockdev.Device) {

@@ -55,8 +55,10 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.EISDIR
 	case !i.isReg():
 		return syscall.ENXIO
-	case i.raw.Flags&ondisk.InodeEncrypt != 0:
-		return syscall.EOPNOTSUPP
+	case i.encrypted():
+		return syscall.ENOKEY
+	case writes && i.raw.Flags&ondisk.InodeVerity != 0: // its content is sealed
+		return syscall.EPERM
 	case writes && i.raw.Flags&ondisk.InodeImmutable != 0:
 		return syscall.EPERM
 	case writes && i.raw.Flags&ondisk.InodeAppend != 0 && flags&syscall.O_APPEND == 0:

@@ -181,6 +181,8 @@ func (dir *Inode) mayMake(name string, n *newNode) error {
 		return err
 	}
 	switch {
+	case dir.encrypted():
+		return dir.mayName()
 	case dir.immutable():
 		return dir.unlessExists(name, syscall.EPERM)
 	case n.isDir() && dir.linksFull():

@@ -103,7 +103,7 @@ func (d *Dir) fill(b *dirBatch, cookie uint64) (full bool, err error) {
 			full = true
 			return false
 		}
-		b.names = append(b.names, e.Name...)
+		b.names = append(b.names, d.i.shownName(e.Name)...)
 		b.ents = append(b.ents, batchEnt{ino: e.Ino, end: len(b.names), typ: direntType(e.Type), next: e.Next})
 		return true
 	})

@@ -108,6 +108,8 @@ func (r *renaming) check() error {
 	switch {
 	case src == nil:
 		return errNoEntry
+	case r.from.dir.encrypted() || r.to.dir.encrypted():
+		return syscall.ENOKEY
 	case r.to.dir.checkDir() != nil:
 		return r.to.dir.checkDir()
 	case dst == nil && r.flags&RenameExchange != 0:

@@ -40,9 +40,26 @@ func (fs *FS) Readlink(ino ondisk.InodeNumber) ([]byte, error) {
 		return nil, syscall.EINVAL
 	}
 	size := i.raw.Size()
+	if i.encrypted() {
+		return i.encryptedTarget(size)
+	}
+	return i.linkTarget(size)
+}
+
+// encryptedTarget is the target of an encrypted symlink, in the no-key form.
+func (i *Inode) encryptedTarget(size uint64) ([]byte, error) {
+	b, err := i.linkTarget(size)
+	if err != nil {
+		return nil, err
+	}
+	b, err = nokeyTarget(b)
+	return b, i.fs.report(ondisk.InInode(err, i.ino))
+}
+
+// linkTarget is what a symlink holds.
+func (i *Inode) linkTarget(size uint64) ([]byte, error) {
+	fs := i.fs
 	switch {
-	case i.raw.Flags&ondisk.InodeEncrypt != 0:
-		return nil, syscall.EOPNOTSUPP
 	case i.inline():
 		return i.inlineLink()
 	case i.fastLink():

@@ -43,6 +43,8 @@ func (fs *FS) makeNameless(c *Caller, dir *Inode, n *newNode, linkable bool) (*I
 		return nil, syscall.ENOTDIR
 	case dir.immutable() || dir.raw.LinksCount == 0:
 		return nil, syscall.EPERM // as ext4 says, not ENOENT
+	case dir.encrypted():
+		return nil, dir.mayName()
 	}
 	acl, err := dir.inheritACL(n, c)
 	if err != nil {

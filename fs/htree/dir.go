@@ -95,6 +95,7 @@ type Dir struct {
 	Ino     ondisk.InodeNumber // the directory itself, for error messages
 	NBlocks ondisk.LBlock      // i_size / BlockSize
 	Indexed bool               // inode flag INDEX
+	AnyName bool               // names are any bytes: those of an encrypted directory
 }
 
 // Lookup returns the inode and the file type (FtUnknown without the filetype

@@ -135,7 +135,7 @@ func (d *Dir) collectNames(li *lister, l ondisk.LBlock, b []byte, from int) erro
 		}
 		if ino := dirent(b, off).Inode(); ino != 0 {
 			name := dirent(b, off).Name()
-			if bytes.IndexByte(name, '/') >= 0 || bytes.IndexByte(name, 0) >= 0 {
+			if !d.AnyName && (bytes.IndexByte(name, '/') >= 0 || bytes.IndexByte(name, 0) >= 0) {
 				return d.corrupt(l, "name with a slash or NUL in it")
 			}
 			pos := li.position(d.Hash(li.version, name))

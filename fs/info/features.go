@@ -58,7 +58,7 @@ var notes = map[string]note{
 	"metadata_csum_seed": {"", "", "fs/ext4: TestRecoverKernelImage; " + byMatrix},
 	"large_dir":          {"three index levels", "", "fs/ext4: TestLargeDir; fs/htree: TestTravel, TestIndexGrowth; " + byMatrix},
 	"inline_data":        {"files, directories, symlinks", "files and directories, and every way in and out; long symlinks get a block", "fs/ext4: TestInlineTwin, TestInlineFiles, TestInlineDirs, TestInlineOfTheKernel; " + byMatrix},
-	"encrypt":            {"", "", "fs/ext4: TestMountRefuses"},
+	"encrypt":            {"without keys: names in the no-key form, content is ENOKEY", "removal and attributes; new names are ENOKEY", "fs/ext4: TestEncrypted"},
 	"casefold":           {"", "", "fs/ext4: TestMountRefuses"},
 
 	"sparse_super":   {"and without", "and without", "fs/ext4: TestStatfsAgrees; " + byMkfs + "; " + byMatrix},
@@ -76,7 +76,7 @@ var notes = map[string]note{
 	"read-only":      {"", "that is what it says", "fs/ext4: TestUnknownBits"},
 	"project":        {"", "its usage is kept; limits count with prjquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin"},
 	"shared_blocks":  {"", "", "fs/ext4: TestSharedBlocks"},
-	"verity":         {"", "", "fs/ext4: TestUnknownBits"},
+	"verity":         {"content is read, not verified", "of files without the flag; with it they are sealed (EPERM)", "fs/ext4: TestVerity"},
 	"orphan_present": {"see orphan_file", "cleared at mount", "fs/ext4: TestRecoverKernelImage"},
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"extfused/blockdev"
+	"extfused/fs/ext4/matrix"
 	"extfused/fs/ondisk"
 )
 
@@ -124,8 +125,8 @@ func setBasic(p *Params, flag, v string, number func(string) int64) (err error) 
 	return err
 }
 
-// comparisons go over every default by size, every block size, and the places
-// where a last group is kept or cut off.
+// comparisons go over every default by size, every block size, the places where
+// a last group is kept or cut off, and the rows of the image matrix.
 func comparisons() []comparison {
 	var cs []comparison
 	for _, size := range []int64{2 * mib, 2*mib + 3*kib, 3*mib - 4*kib, 3 * mib, 5 * mib, 16 * mib, 40 * mib, 100 * mib, 256 * mib,
@@ -155,6 +156,11 @@ func comparisons() []comparison {
 			size, args = 8*mib, rest
 		}
 		cs = append(cs, comparison{size, args})
+	}
+	for _, args := range matrix.Rows() {
+		if c := (comparison{matrix.Size, args}); !slices.Contains(cs, c) {
+			cs = append(cs, c)
+		}
 	}
 	return cs
 }

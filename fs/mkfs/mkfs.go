@@ -70,10 +70,6 @@ type Params struct {
 	// the file system.
 	NoDiscard    bool
 	NoCopyXattrs bool
-
-	// Progress, if not nil, is told how much of the work on group descriptors,
-	// tables and journal is done, now and then.
-	Progress func(done, total int64)
 }
 
 // SizeOrBlocks is a size as the user gave it.

@@ -172,14 +172,14 @@ const (
 	// IncompatRead are the incompat bits with which an image can be read.
 	IncompatRead = IncompatFiletype | IncompatRecover | IncompatMetaBG | IncompatExtents |
 		Incompat64Bit | IncompatFlexBG | IncompatCsumSeed | IncompatLargeDir |
-		IncompatMMP | IncompatEAInode | IncompatInlineData
+		IncompatMMP | IncompatEAInode | IncompatInlineData | IncompatEncrypt
 	// IncompatWrite are those with which it can be changed.
 	IncompatWrite = IncompatRead
 	// ROCompatWrite are the ro_compat bits with which it can be changed. Any
 	// other bit allows reading.
 	ROCompatWrite = ROCompatSparseSuper | ROCompatLargeFile | ROCompatHugeFile | ROCompatGDTCsum |
 		ROCompatDirNlink | ROCompatExtraIsize | ROCompatMetadataCsum | ROCompatBigalloc |
-		ROCompatQuota | ROCompatProject
+		ROCompatQuota | ROCompatProject | ROCompatVerity
 	// CompatKnown are the compat bits whose meaning is respected. An unknown
 	// one stops nothing: that is what compat means.
 	CompatKnown = CompatDirPrealloc | CompatHasJournal | CompatExtAttr | CompatResizeInode |

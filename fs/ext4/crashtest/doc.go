@@ -23,6 +23,9 @@
 //   - in a sample, e2fsck's own replay and the kernel's give the same tree as
 //     ours, content included.
 //
+// The kernel refuses some states with a torn asynchronous commit; these are counted,
+// and no failure.
+//
 // Writes are torn at sectors of 512 bytes, that of the superblock, too, which
 // neither the kernel nor e2fsck survives.
 //

@@ -16,12 +16,13 @@ import (
 	"extfused/fs/ext4/ext4test"
 )
 
-const imageSize = 128 << 20
+// row is an image: a line of Rows.
+type row struct{ args string }
 
 // image makes the row's image.
 func (r row) image(t *testing.T) string {
 	t.Helper()
-	return ext4test.Mke2fs(t, imageSize, strings.Fields(r.args)...)
+	return ext4test.Mke2fs(t, Size, strings.Fields(r.args)...)
 }
 
 // limits of a row's image: without an index a large directory takes the
@@ -186,14 +187,15 @@ func (r row) inKernel(t *testing.T, image string, fn func(kernel) error) (mounte
 // kernel, both ways; or it says what is missing. With -short the large directory
 // is a tenth of its size.
 func TestMatrix(t *testing.T) {
-	all := rows()
+	all := Rows()
 	if len(all) < 60 {
 		t.Fatalf("only %d rows", len(all))
 	}
 	var done, open atomic.Int32
 	t.Run("rows", func(t *testing.T) {
-		for _, r := range all {
-			t.Run(r.args, func(t *testing.T) {
+		for _, args := range all {
+			r := row{args}
+			t.Run(args, func(t *testing.T) {
 				t.Parallel()
 				for what, run := range map[string]func(*testing.T) error{"here first": r.hereThenThere, "kernel first": r.thereThenHere} {
 					err := run(t)

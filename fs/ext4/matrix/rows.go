@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// row is an image: options of mke2fs, in 128 MiB.
-type row struct{ args string }
+// Size is the size of the images in bytes.
+const Size = 128 << 20
 
 // single are rows that differ from a type's default in one thing or two.
 var single = []string{
@@ -21,7 +21,7 @@ var single = []string{
 	"-t ext4 -O ^dir_nlink", "-t ext4 -O ^huge_file", "-t ext4 -O ^extra_isize", "-t ext4 -O ^large_file", "-t ext4 -O ^filetype",
 	"-t ext4 -O ^ext_attr", "-t ext4 -O ^extent,^64bit", "-t ext4 -O orphan_file", "-t ext4 -O fast_commit",
 	"-t ext4 -O ea_inode", "-t ext4 -O inline_data", "-t ext4 -O inline_data -I 1024", "-t ext4 -O bigalloc",
-	"-t ext4 -O bigalloc -C 8192 -b 4096", "-t ext4 -O bigalloc -C 1M -b 4096", "-t ext4 -O mmp", "-t ext4 -O quota", "-t ext4 -O quota,project",
+	"-t ext4 -O bigalloc -C 8192 -b 4096", "-t ext4 -O bigalloc -C 128K -b 4096", "-t ext4 -O mmp", "-t ext4 -O quota", "-t ext4 -O quota,project",
 	"-t ext4 -O verity", "-t ext4 -O encrypt", "-t ext4 -O casefold", "-t ext4 -O stable_inodes",
 	"-t ext4 -I 128", "-t ext4 -I 512", "-t ext4 -b 4096 -I 4096 -N 2048", "-t ext4 -g 1024 -b 1024", "-t ext4 -g 256 -b 4096 -G 2",
 	"-t ext4 -E packed_meta_blocks=1", "-t ext4 -E stride=16,stripe_width=64", "-t ext4 -E lazy_itable_init=0",
@@ -143,12 +143,12 @@ func (p pick) covers(missing map[[4]int]bool) (n int) {
 	return n
 }
 
-// rows are all rows, each once.
-func rows() []row {
-	var out []row
+// Rows are the options of mke2fs for all images, each once.
+func Rows() []string {
+	var out []string
 	for _, args := range append(slices.Clone(single), pairwise()...) {
-		if !slices.Contains(out, row{args}) {
-			out = append(out, row{args})
+		if !slices.Contains(out, args) {
+			out = append(out, args)
 		}
 	}
 	return out
