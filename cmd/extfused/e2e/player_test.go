@@ -182,7 +182,7 @@ var nameMoves = []move{
 // open opens into a random slot, whose file it closes.
 func (p *player) open(path string, flags int, mode uint32) string {
 	k := p.rng.IntN(len(p.fds))
-	fd, err := unix.Open(path, flags|unix.O_CLOEXEC, mode)
+	fd, err := unix.Open(path, flags|unix.O_CLOEXEC|unix.O_NONBLOCK, mode) // a full pipe must not stop us
 	if err != nil {
 		return errno(err)
 	}
