@@ -45,6 +45,9 @@ type Inode struct {
 
 	inodeOps // what the operations keep in core
 
+	// shown is the Blocks of the last Attr given out, or blocksUnseen.
+	shown atomic.Uint64
+
 	// lazy: a time is newer than on the device, see atime.go.
 	lazy atomic.Bool
 
@@ -536,6 +539,7 @@ func (i *Inode) attrLocked() Attr {
 		major, minor := ondisk.DecodeDev(&r.Block)
 		a.Rdev = minor&0xff | major<<8 | minor&^0xff<<12
 	}
+	i.shown.Store(a.Blocks)
 	return a
 }
 
