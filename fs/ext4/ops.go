@@ -30,6 +30,7 @@ type inodeOps struct {
 	// dataDirty: data was written in place since the last flush that this
 	// inode's fsync waited for; set after the write, cleared before the flush.
 	dataDirty atomic.Bool
+	fsyncMu   sync.Mutex   // held from clearing dataDirty until that data is durable
 	writers   atomic.Int32 // open files that may write
 	noXattrs  atomic.Bool  // it is known to have no extended attribute
 }
