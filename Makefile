@@ -24,7 +24,7 @@ run: ## mount a demo image at ./mnt until Ctrl-C
 lint: ## gofmt, vet, staticcheck, import rules
 	@bash scripts/lint.sh
 
-crash: test-deps ## power cuts, CRASH_STATES=10000 distinct ones
+crash: test-deps ## power cuts, CRASH_STATES=10000 distinct ones, and 50 kills
 	@bash scripts/crash.sh
 
 posix: test-deps ## POSIX conformance on a real mount

@@ -1,6 +1,7 @@
 package blockdev
 
 import (
+	"fmt"
 	"os"
 	"unsafe"
 
@@ -102,4 +103,46 @@ func (d *rawDevice) Zero(off, n int64) error {
 // wholeSectors rounds a range inwards; from >= to means there is none.
 func (d *rawDevice) wholeSectors(off, n int64) (from, to int64) {
 	return (off + d.sector - 1) / d.sector * d.sector, (off + n) / d.sector * d.sector
+}
+
+// setExclusive opens the device anew, with O_EXCL or without, in the place of
+// the descriptor there is, which stays valid all the time.
+func (d *rawDevice) setExclusive(on bool) error {
+	flags := unix.O_RDWR | unix.O_CLOEXEC
+	if d.readOnly {
+		flags = unix.O_RDONLY | unix.O_CLOEXEC
+	}
+	if on {
+		flags |= unix.O_EXCL
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", d.fd), flags, 0)
+	if err != nil {
+		return &os.PathError{Op: "open", Path: d.f.Name(), Err: err}
+	}
+	defer unix.Close(fd)
+	return os.NewSyscallError("dup3", unix.Dup3(fd, d.fd, unix.O_CLOEXEC))
+}
+
+// IsBlock tells whether dev is a block device, or a section of one.
+func IsBlock(dev Device) bool { return rawOf(dev) != nil }
+
+// SetExclusive gives up the exclusive hold on a block device, or takes it
+// again, for a mount by the kernel that takes it itself. Taking fails with
+// EBUSY when somebody else was faster.
+func SetExclusive(dev Device, on bool) error {
+	d := rawOf(dev)
+	if d == nil {
+		return ErrNotSupported
+	}
+	return d.setExclusive(on)
+}
+
+func rawOf(dev Device) *rawDevice {
+	switch d := dev.(type) {
+	case *rawDevice:
+		return d
+	case *section:
+		return rawOf(d.dev)
+	}
+	return nil
 }

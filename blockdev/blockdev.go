@@ -54,13 +54,6 @@ type Device interface {
 	Close() error
 }
 
-// Fder is implemented by devices whose bytes may be read straight from an
-// operating-system descriptor: byte x of the device is byte base+x of fd. The
-// descriptor belongs to the device and dies with it.
-type Fder interface {
-	Fd() (fd uintptr, base int64)
-}
-
 // Errors that carry no position; they arrive wrapped in an *OpError.
 var (
 	ErrNotSupported = errors.New("not supported by the device")

@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 		"Overlay":     func() blockdev.Device { return blockdev.NewOverlay(file()) },
 		"Section":     func() blockdev.Device { return section(file(), 4567, 1<<20+77) },
 		"SectionMem":  func() blockdev.Device { return section(blockdev.NewMem(size), 1<<20, -1) },
-		"Counting":    func() blockdev.Device { d, _ := blockdev.NewCounting(file()); return d },
+		"Counting":    func() blockdev.Device { return blockdev.NewCounting(file()) },
 		"OverlayOver": func() blockdev.Device { return blockdev.NewOverlay(blockdev.NewOverlay(blockdev.NewMem(size))) },
 	} {
 		t.Run(name, func(t *testing.T) { bdtest.Run(t, mk) })
@@ -79,37 +79,6 @@ func TestConformance(t *testing.T) {
 		dev := loop(t, image(t, 4<<20))
 		bdtest.Run(t, func() blockdev.Device { return open(t, dev, blockdev.OpenOptions{}) })
 	})
-}
-
-func TestFder(t *testing.T) {
-	path := image(t, 1<<20)
-	f := open(t, path, blockdev.OpenOptions{})
-	defer f.Close()
-	if _, err := f.WriteAt([]byte("needle"), 5000); err != nil {
-		t.Fatal(err)
-	}
-	s, err := blockdev.NewSection(f, 4000, 50000)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, _ := blockdev.NewCounting(blockdev.NewReadOnly(s))
-	fder, ok := c.(blockdev.Fder)
-	if !ok {
-		t.Fatal("the descriptor got lost on the way")
-	}
-	fd, base := fder.Fd()
-	p := make([]byte, 6)
-	if _, err := syscall.Pread(int(fd), p, base+1000); err != nil || string(p) != "needle" {
-		t.Fatalf("through the descriptor: %q %v", p, err)
-	}
-	for name, d := range map[string]blockdev.Device{
-		"overlay": blockdev.NewOverlay(f), "fault": bdtest.NewFault(f), "mem": blockdev.NewMem(10),
-		"section of overlay": mustSection(t, blockdev.NewOverlay(f)),
-	} {
-		if _, ok := d.(blockdev.Fder); ok {
-			t.Errorf("%s lets reads go past it", name)
-		}
-	}
 }
 
 func mustSection(t *testing.T, d blockdev.Device) blockdev.Device {
@@ -418,7 +387,8 @@ func TestFullHost(t *testing.T) {
 }
 
 func TestCounting(t *testing.T) {
-	d, c := blockdev.NewCounting(blockdev.NewMem(1 << 20))
+	c := blockdev.NewCounting(blockdev.NewMem(1 << 20))
+	var d blockdev.Device = c
 	p := make([]byte, 100)
 	_, e1 := d.WriteAt(p, 0)
 	_, e2 := d.ReadAt(p, 50)

@@ -28,20 +28,8 @@ type Counting struct {
 	}
 }
 
-// countingFd is a Counting device over one that has a descriptor.
-type countingFd struct{ *Counting }
-
-// NewCounting wraps dev. The Device is what to use, the Counting what to ask;
-// the Device has a descriptor if dev has one. Closing it closes dev.
-func NewCounting(dev Device) (Device, *Counting) {
-	c := &Counting{dev: dev}
-	if _, ok := dev.(Fder); ok {
-		return countingFd{c}, c
-	}
-	return c, c
-}
-
-func (c countingFd) Fd() (uintptr, int64) { return c.dev.(Fder).Fd() }
+// NewCounting wraps dev. Closing it closes dev.
+func NewCounting(dev Device) *Counting { return &Counting{dev: dev} }
 
 // Stats reads the counters; each is exact, together they are of no one moment.
 func (c *Counting) Stats() DeviceStats {
@@ -55,12 +43,6 @@ func (c *Counting) Stats() DeviceStats {
 	}
 }
 
-// AddRead counts n bytes that somebody read through the descriptor.
-func (c *Counting) AddRead(n int64) {
-	c.c.reads.Add(1)
-	c.c.readBytes.Add(uint64(n))
-}
-
 func (c *Counting) failed(err error) error {
 	if err != nil {
 		c.c.errors.Add(1)
@@ -70,7 +52,8 @@ func (c *Counting) failed(err error) error {
 
 func (c *Counting) ReadAt(p []byte, off int64) (int, error) {
 	n, err := c.dev.ReadAt(p, off)
-	c.AddRead(int64(n))
+	c.c.reads.Add(1)
+	c.c.readBytes.Add(uint64(n))
 	if err != nil && n == 0 && len(p) > 0 && off < c.dev.Size() {
 		c.c.errors.Add(1)
 	}

@@ -8,9 +8,6 @@ type section struct {
 	off, size int64
 }
 
-// sectionFd is a section of a device that has a descriptor.
-type sectionFd struct{ section }
-
 // NewSection shows bytes [off, off+size) of dev as a device of their own
 // (mount option offset=). size < 0 means up to the end. Closing the section
 // closes dev.
@@ -22,11 +19,7 @@ func NewSection(dev Device, off, size int64) (Device, error) {
 		return nil, fmt.Errorf("a section of %d bytes at offset %d does not fit a device of %d bytes",
 			size, off, dev.Size())
 	}
-	s := section{dev: dev, off: off, size: size}
-	if _, ok := dev.(Fder); ok {
-		return &sectionFd{s}, nil
-	}
-	return &s, nil
+	return &section{dev: dev, off: off, size: size}, nil
 }
 
 func (s *section) Size() int64    { return s.size }
@@ -67,23 +60,11 @@ func (s *section) Zero(off, n int64) error {
 	return s.dev.Zero(s.off+off, n)
 }
 
-func (s *sectionFd) Fd() (uintptr, int64) {
-	fd, base := s.dev.(Fder).Fd()
-	return fd, base + s.off
-}
-
 // readOnly refuses everything that would change the device it wraps.
 type readOnly struct{ dev Device }
 
-type readOnlyFd struct{ readOnly }
-
 // NewReadOnly shows dev, and lets nobody change it. Closing closes dev.
-func NewReadOnly(dev Device) Device {
-	if _, ok := dev.(Fder); ok {
-		return &readOnlyFd{readOnly{dev}}
-	}
-	return &readOnly{dev}
-}
+func NewReadOnly(dev Device) Device { return &readOnly{dev} }
 
 func (r *readOnly) ReadAt(p []byte, off int64) (int, error) { return r.dev.ReadAt(p, off) }
 func (r *readOnly) Size() int64                             { return r.dev.Size() }
@@ -99,5 +80,3 @@ func (r *readOnly) WriteAt(p []byte, off int64) (int, error) {
 
 func (r *readOnly) Discard(off, n int64) error { return opError("discard", off, n, ErrReadOnly) }
 func (r *readOnly) Zero(off, n int64) error    { return opError("zero", off, n, ErrReadOnly) }
-
-func (r *readOnlyFd) Fd() (uintptr, int64) { return r.dev.(Fder).Fd() }

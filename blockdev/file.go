@@ -21,9 +21,8 @@ type osDevice struct {
 	flushErr  atomic.Pointer[error] // first failure; never cleared
 }
 
-func (d *osDevice) Size() int64          { return d.size }
-func (d *osDevice) ReadOnly() bool       { return d.readOnly }
-func (d *osDevice) Fd() (uintptr, int64) { return uintptr(d.fd), 0 }
+func (d *osDevice) Size() int64    { return d.size }
+func (d *osDevice) ReadOnly() bool { return d.readOnly }
 
 // Close releases the device and its lock.
 func (d *osDevice) Close() error {

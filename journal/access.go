@@ -161,6 +161,10 @@ func (h *Handle) revoke(blk uint64) error {
 	if blk > 1<<32-1 && !h.j.lay.wide {
 		return ErrBlockRange
 	}
+	if h.revokes > 0 {
+		h.revokes--
+		h.t.revokes.giveBack(1)
+	}
 	n := h.t.revokes.add(blk, h.j.revokeSlack)
 	if n > h.j.revokeSlack {
 		return ErrNoCredits
@@ -172,9 +176,25 @@ func (h *Handle) revoke(blk uint64) error {
 	return nil
 }
 
-// RevokeRoom is how many more blocks the transaction lets its handles free
-// with Forget and Revoke. One that frees many at a time asks, and calls
-// Restart when that is too few.
-func (h *Handle) RevokeRoom() int {
-	return max(h.j.revokeSlack-int(h.t.revokes.count.Load()), 0)
+// ReserveRevokes promises the handle that it can free n blocks with Forget or
+// Revoke, besides the few that any handle may free unasked. Where that many are
+// more than the transaction can record with what others were promised it
+// promises fewer, down to min, and else nothing: RestartCommitted helps. It
+// returns what the handle now has, earlier promises included, and is not for
+// MaxRevokes or more at a time.
+func (h *Handle) ReserveRevokes(n, min int) int {
+	for ; n > h.revokes; n = h.revokes + (n-h.revokes)/2 {
+		if n < min {
+			break
+		}
+		if h.t.revokes.reserve(n-h.revokes, h.j.MaxRevokes()) {
+			h.revokes = n
+			break
+		}
+	}
+	return h.revokes
 }
+
+// MaxRevokes is how many freed blocks a transaction promises its handles to
+// record at most. As many as a third of that can be recorded unasked.
+func (j *Journal) MaxRevokes() int { return max(j.revokeSlack*3/4, 1) }

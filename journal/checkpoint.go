@@ -21,14 +21,15 @@ const homeBatch = 4 << 20
 // CheckpointOnce writes home all that can be without a commit, and moves the
 // tail. It returns how many log blocks became free.
 func (j *Journal) CheckpointOnce() (freed int, err error) {
-	freed, _, err = j.checkpoint(math.MaxInt)
+	freed, _, err = j.checkpoint(math.MaxInt, true)
 	return freed, err
 }
 
 // checkpoint frees at least want log blocks if it can, oldest first. busy says
 // that buffers were left because a transaction holds them. An error aborts the
-// journal.
-func (j *Journal) checkpoint(want int) (freed int, busy bool, err error) {
+// journal. Without tail the superblock goes on naming the old tail: the caller
+// will mark the log empty before anything is written to it.
+func (j *Journal) checkpoint(want int, tail bool) (freed int, busy bool, err error) {
 	j.cpRun.Lock()
 	defer j.cpRun.Unlock()
 	if err := j.Err(); err != nil {
@@ -47,7 +48,7 @@ func (j *Journal) checkpoint(want int) (freed int, busy bool, err error) {
 		b.Put()
 	}
 	if err == nil {
-		freed, err = j.dropFinished()
+		freed, err = j.dropFinished(tail)
 	}
 	if err != nil {
 		j.Abort(err)
@@ -133,7 +134,7 @@ func (j *Journal) atHome(done []written) {
 }
 
 // dropFinished gives up the oldest transactions that protect nothing any more.
-func (j *Journal) dropFinished() (freed int, err error) {
+func (j *Journal) dropFinished(tail bool) (freed int, err error) {
 	j.cp.Lock()
 	n := 0
 	for n < len(j.cp.queue) && j.cp.queue[n].cpCount == 0 {
@@ -153,8 +154,10 @@ func (j *Journal) dropFinished() (freed int, err error) {
 		return 0, err
 	}
 	j.at("home flushed")
-	if err := j.moveTail(start, tid); err != nil {
-		return 0, err
+	if tail {
+		if err := j.moveTail(start, tid); err != nil {
+			return 0, err
+		}
 	}
 	j.stats.checkpoints.Add(1)
 	j.mu.Lock()
@@ -204,7 +207,7 @@ func (j *Journal) checkpointLoop() {
 		case <-j.cpKick:
 		}
 		for want := j.cpTarget(); want > 0; want = j.cpTarget() {
-			freed, busy, err := j.checkpoint(want)
+			freed, busy, err := j.checkpoint(want, true)
 			if err != nil {
 				return
 			}

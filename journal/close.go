@@ -32,7 +32,7 @@ func (j *Journal) drain() error {
 	if err := j.commitLocked(); err != nil {
 		return err
 	}
-	if _, _, err := j.checkpoint(math.MaxInt); err != nil {
+	if _, _, err := j.checkpoint(math.MaxInt, false); err != nil {
 		return err
 	}
 	j.cp.Lock()
@@ -105,7 +105,8 @@ func (j *Journal) Close() error {
 
 // Abort stops the journal: nothing is written to the log or home any more, all
 // who wait get err, and so does everybody from now on. The errno is recorded in
-// the superblock if that can still be written. Only the first call counts.
+// the superblock if that can still be written, unless it is ESHUTDOWN, which
+// speaks of no fault. Only the first call counts.
 func (j *Journal) Abort(err error) {
 	if err == nil || !j.recordAbort(err) {
 		return
@@ -118,8 +119,10 @@ func (j *Journal) Abort(err error) {
 	}
 	j.cond.Broadcast()
 	j.mu.Unlock()
-	_ = j.writeSuper(func(s *SuperBlock) { s.Errno = -int32(errnoOf(err)) })
-	_ = j.flush(j.log.dev)
+	if no := errnoOf(err); no != syscall.ESHUTDOWN {
+		_ = j.writeSuper(func(s *SuperBlock) { s.Errno = -int32(no) })
+		_ = j.flush(j.log.dev)
+	}
 	if j.onAbort != nil {
 		j.onAbort(err)
 	}

@@ -11,6 +11,7 @@ type Handle struct {
 	j       *Journal
 	t       *Transaction
 	credits int // blocks it may still dirty for the first time
+	revokes int // blocks it may still free of those it reserved
 	sync    bool
 }
 
@@ -32,7 +33,7 @@ func (j *Journal) Begin(credits int) (*Handle, error) {
 		}
 	}
 	h := handlePool.Get().(*Handle)
-	h.j, h.t, h.credits, h.sync = j, t, credits, false
+	h.j, h.t, h.credits, h.revokes, h.sync = j, t, credits, 0, false
 	return h, nil
 }
 
@@ -211,7 +212,28 @@ func (h *Handle) Stop() error {
 	return j.Err()
 }
 
+// RestartCommitted is Restart in a transaction that comes after the present
+// one, which is durable when it returns.
+func (h *Handle) RestartCommitted(n int) error {
+	j, tid := h.j, h.t.tid
+	h.leave()
+	h.t = nil
+	if err := j.WaitDurable(tid); err != nil {
+		return err
+	}
+	t, err := j.beginSlow(n)
+	if err != nil {
+		return err
+	}
+	h.t, h.credits = t, n
+	return nil
+}
+
 func (h *Handle) leave() {
+	if h.revokes > 0 {
+		h.t.revokes.giveBack(h.revokes)
+		h.revokes = 0
+	}
 	h.t.leave(h.credits)
 	h.credits = 0
 	if h.j.joinWaiters.Load() != 0 {

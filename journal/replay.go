@@ -75,3 +75,36 @@ func (j *Journal) replayRun(run []loggedBlock, buf []byte) error {
 	}
 	return nil
 }
+
+// Logged returns the content that Recover would write to block home, nil if the
+// log has none that counts. It reads and verifies all of the log.
+func (j *Journal) Logged(home uint64) ([]byte, error) {
+	if !j.NeedsRecovery() {
+		return nil, nil
+	}
+	found, err := j.scan()
+	if err != nil {
+		return nil, err
+	}
+	plan, err := j.plan(found, found.revoked(), &RecoveryStats{})
+	if err != nil {
+		return nil, err
+	}
+	for _, tag := range plan {
+		if tag.home == home {
+			return j.loggedContent(tag)
+		}
+	}
+	return nil, nil
+}
+
+func (j *Journal) loggedContent(tag loggedBlock) ([]byte, error) {
+	b := make([]byte, j.log.blockSize)
+	if err := j.log.read(b, tag.block); err != nil {
+		return nil, fmt.Errorf("journal block %d: %w", tag.block, err)
+	}
+	if tag.flags&TagEscape != 0 {
+		binary.BigEndian.PutUint32(b, Magic)
+	}
+	return b, nil
+}

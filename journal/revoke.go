@@ -10,6 +10,9 @@ import (
 type revokeTable struct {
 	count atomic.Int32 // len(blocks), to be read without the lock
 	mu    sync.Mutex
+	// reserved is what handles have been promised (Handle.ReserveRevokes) and
+	// not used.
+	reserved int // +checklocks:mu
 	// blocks is nil in a transaction that frees no metadata, which most don't.
 	blocks map[uint64]struct{} // +checklocks:mu
 }
@@ -30,6 +33,25 @@ func (r *revokeTable) add(blk uint64, limit int) int {
 	r.blocks[blk] = struct{}{}
 	r.count.Store(int32(len(r.blocks)))
 	return len(r.blocks)
+}
+
+// reserve promises room for n records if with them no more than limit are there
+// or promised.
+func (r *revokeTable) reserve(n, limit int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.blocks)+r.reserved+n > limit {
+		return false
+	}
+	r.reserved += n
+	return true
+}
+
+// giveBack takes a promise of n records back.
+func (r *revokeTable) giveBack(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reserved -= n
 }
 
 // cancel takes blk back: it is in use again.

@@ -218,7 +218,7 @@ func TestCheckpointLeavesBusyBuffers(t *testing.T) {
 	r.op(1, 10, 11)
 	r.commit()
 	r.op(2, 10)
-	freed, busy, err := r.j.checkpoint(1 << 30)
+	freed, busy, err := r.j.checkpoint(1<<30, true)
 	if err != nil || freed != 0 || !busy {
 		t.Errorf("freed %d, busy %v, %v", freed, busy, err)
 	}

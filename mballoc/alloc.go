@@ -24,12 +24,13 @@ type AllocationContext struct {
 	FoundEx FreeExtent // what the request got, without preallocation
 	window  FreeExtent // logical start and length of the normalised request; GoalEx may be trimmed
 
-	hasGoalStart bool // GoalEx.Start is a place, not only a group
-	adjacent     bool // the goal continues the file's last extent
-	stream       bool // large file that is being written
-	prealloc     bool // more than was asked for may be taken
-	done         bool // BestEx has been taken
-	order2       int  // order of a request that is a power of two, or 0
+	hasGoalStart bool   // GoalEx.Start is a place, not only a group
+	adjacent     bool   // the goal continues the file's last extent or preallocation
+	gap          uint32 // clusters before the request that are set aside along with it, see setGap
+	stream       bool   // large file that is being written
+	prealloc     bool   // more than was asked for may be taken
+	done         bool   // BestEx has been taken
+	order2       int    // order of a request that is a power of two, or 0
 	cr           Criterion
 	found        int // extents compared
 	loads        int // unread bitmaps read by fast criteria
@@ -43,6 +44,10 @@ type AllocationContext struct {
 // maxAllocRetries bounds how often an allocation starts again after preallocation was discarded or
 // clusters came back.
 const maxAllocRetries = 8
+
+// maxTrimWaits bounds how many discards of a trim one allocation waits for: each time all that was
+// free was being trimmed, which is one run or very few.
+const maxTrimWaits = 64
 
 // Allocate finds clusters for r and marks them used through m. It returns at least one and at most
 // r.Len clusters, consecutive on disk. An error that errors.Is ErrNoSpace is a *NoSpaceError; any
@@ -74,13 +79,18 @@ func (a *Allocator) Allocate(m Marker, r *Request) (Result, error) {
 // allocate serves a request whose n clusters are claimed, giving up preallocation for it before it
 // fails.
 func (a *Allocator) allocate(m Marker, r *Request, st *stripe, n uint32) (Result, error) {
-	for try, seen := 0, uint64(0); ; try++ {
+	for try, waits, seen := 0, 0, uint64(0); ; try++ {
+		trims := a.trims.seen()
 		res, err := a.allocateOnce(m, r, st, n, try == 0)
 		if err != errNothing {
 			return res, err
 		}
 		if r.Flags&GoalOnly != 0 {
 			return Result{}, &NoSpaceError{}
+		}
+		if waits < maxTrimWaits && a.trims.wait(trims) {
+			try, waits = try-1, waits+1
+			continue
 		}
 		gone, now := a.DiscardAll(), a.sum(cPAGone)+a.sum(cReleasedExtents)
 		if try >= maxAllocRetries || try > 0 && gone == 0 && now == seen {
@@ -109,12 +119,13 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 	ac.OrigEx = FreeExtent{Logical: r.Logical, Len: n}
 	ac.setGoal()
 	ac.groupOrFile(prealloc)
+	ac.setGap()
 	if ac.lg != nil && ac.displaced() {
 		ac.leaveLocality(prealloc)
 	}
 	if ac.lg != nil {
 		defer ac.lg.mu.unlock()
-		if res, ok, err := a.useGroupPALocked(m, ac.lg, st, a.cluster(ac.GoalEx.Group, ac.GoalEx.Start), n); ok {
+		if res, ok, err := ac.useLocalityLocked(); ok {
 			return res, err
 		}
 	}
@@ -127,7 +138,11 @@ func (a *Allocator) allocateOnce(m Marker, r *Request, st *stripe, n uint32, pre
 		return Result{}, errNothing
 	}
 	ac.finish()
-	return Result{Start: a.cluster(ac.FoundEx.Group, ac.FoundEx.Start), Len: ac.FoundEx.Len}, nil
+	return ac.result(), nil
+}
+
+func (ac *AllocationContext) result() Result {
+	return Result{Start: ac.a.cluster(ac.FoundEx.Group, ac.FoundEx.Start), Len: ac.FoundEx.Len}
 }
 
 // groupOrFile decides between a locality group, inode preallocation and none (S2.4): small files
@@ -141,7 +156,7 @@ func (ac *AllocationContext) groupOrFile(prealloc bool) {
 	blocks := (ac.fileBytes() + 1<<a.geo.BlockSizeBits - 1) >> a.geo.BlockSizeBits
 	small := blocks <= uint64(a.knobs.get(mbStreamReq)) && a.knobs.get(mbGroupPrealloc) > 0
 	if small && r.Flags&NoPrealloc == 0 {
-		ac.lg = a.lockLocality(r.Writer)
+		ac.lg = a.lockLocality(r.Writer, ac.lastLocality())
 		ac.prealloc = prealloc
 		return
 	}
@@ -156,8 +171,8 @@ func (ac *AllocationContext) displaced() bool {
 	if !ac.adjacent || ac.req.State == nil || ac.req.Flags&(NoWriter|NoNormalize) != 0 {
 		return false
 	}
-	goal := ac.a.cluster(ac.GoalEx.Group, ac.GoalEx.Start)
-	pa := ac.a.pickGroupPALocked(ac.lg, goal, ac.OrigEx.Len)
+	goal := ac.goal()
+	pa := ac.a.pickGroupPALocked(ac.lg, goal, ac.gap+ac.OrigEx.Len)
 	return pa != nil && ac.a.cluster(pa.group, pa.start) != goal
 }
 
@@ -219,22 +234,29 @@ func (ac *AllocationContext) useLocked(gi *GroupInfo, b *Buddy, ex FreeExtent) {
 	ac.BestEx, ac.FoundEx, ac.done = ex, got, true
 }
 
-// place decides which part of the wanted window ex becomes: all of it, its end if that still covers
-// the request, else its start, else from the request on. Locality groups and exact requests have no
-// window.
+// place decides which part of the wanted window ex becomes: all of it, its end or its start,
+// whichever covers the request, else from the request on. Exact requests have no window; with a
+// locality group it is the gap and the request.
 func (ac *AllocationContext) place(ex *FreeExtent) {
-	ex.Logical = ac.OrigEx.Logical
-	if ac.lg != nil || !ac.prealloc {
+	goal, orig := ac.window, ac.OrigEx
+	ex.Logical = orig.Logical
+	if !ac.prealloc {
 		return
 	}
-	goal, orig := ac.window, ac.OrigEx
+	if ac.lg != nil {
+		if ex.Len >= ac.gap+orig.Len {
+			ex.Logical -= LCluster(ac.gap)
+		}
+		return
+	}
 	end := uint64(goal.Logical) + uint64(goal.Len)
+	covers := uint64(goal.Logical)+uint64(ex.Len) >= uint64(orig.Logical)+uint64(orig.Len)
 	switch {
-	case ex.Len >= goal.Len:
+	case ex.Len >= goal.Len, ac.adjacent && covers:
 		ex.Logical = goal.Logical
-	case end-uint64(ex.Len) <= uint64(orig.Logical) && !ac.adjacent:
+	case end-uint64(ex.Len) <= uint64(orig.Logical):
 		ex.Logical = LCluster(end - uint64(ex.Len))
-	case uint64(goal.Logical)+uint64(ex.Len) > uint64(orig.Logical):
+	case covers:
 		ex.Logical = goal.Logical
 	}
 }
@@ -243,16 +265,13 @@ func (ac *AllocationContext) place(ex *FreeExtent) {
 // are held.
 func (ac *AllocationContext) keepRestLocked(gi *GroupInfo, ex, got FreeExtent, before uint32) {
 	a, after := ac.a, ex.Len-before-got.Len
-	if ac.lg != nil {
-		if after > 0 {
-			a.newGroupPALocked(ac.st, gi, ac.lg, got.Start+GrpCluster(got.Len), after)
-		}
-		return
-	}
 	if before > 0 {
 		a.newInodePALocked(ac.st, gi, ac.req.State, uint32(ex.Logical), ex.Start, before)
 	}
-	if after > 0 {
+	switch {
+	case after > 0 && ac.lg != nil:
+		a.newGroupPALocked(ac.st, gi, ac.lg, got.Start+GrpCluster(got.Len), after)
+	case after > 0:
 		a.newInodePALocked(ac.st, gi, ac.req.State, uint32(got.Logical)+got.Len, got.Start+GrpCluster(got.Len), after)
 	}
 }
@@ -265,6 +284,7 @@ func (ac *AllocationContext) finish() {
 		a.rememberStream(ac.req.Ino, ac.FoundEx.Group)
 	}
 	if ac.lg != nil {
+		ac.rememberLocality()
 		a.trimGroupPAsLocked(ac.lg)
 	}
 	if s := ac.req.State; s != nil && s.pas.n > maxInodePAs {

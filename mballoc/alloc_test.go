@@ -139,3 +139,73 @@ func TestNoSpaceAndPending(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A file that is written back in several requests at once, which arrive in any order, is in one
+// piece: what lies before a request is set aside along with it. What nobody comes for goes back.
+func TestRequestsOutOfOrder(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		n     uint32 // clusters of a request
+		order []uint32
+		want  int
+	}{
+		{"large file, backwards", 256, []uint32{5, 4, 3, 2, 1, 0}, 1},
+		{"large file, the second last", 256, []uint32{0, 2, 3, 4, 5, 1}, 1},
+		{"large file, the first last", 256, []uint32{3, 1, 5, 2, 4, 0}, 1},
+		{"small file, backwards", 4, []uint32{2, 1, 0}, 1},
+		{"small file, the last first", 4, []uint32{2, 0, 1}, 1},
+		{"a hole stays a hole", 4, []uint32{2, 0}, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := newRig(t, geo4k(4), mballoc.Options{}, nil)
+			f := file{ino: 12}
+			m := map[uint32]mballoc.Cluster{} // logical -> physical
+			size := uint64(0)
+			other := file{ino: 100} // small: the locality group is there already
+			for _, k := range tc.order {
+				if err := other.append(r, 1, 4096); err != nil {
+					t.Fatal(err)
+				}
+				other = file{ino: other.ino + 1}
+				for l, end := k*tc.n, (k+1)*tc.n; l < end; {
+					size = max(size, uint64(end)<<12)
+					res := r.alloc(f.at(m, l, end-l, size))
+					for i := range res.Len {
+						m[l+i] = res.Start + mballoc.Cluster(i)
+					}
+					l += res.Len
+				}
+			}
+			pieces, last := 0, int64(-2)
+			for l := range tc.n * 8 {
+				c, ok := m[l]
+				if ok && int64(c) != last+1 {
+					pieces++
+				}
+				if last = -2; ok {
+					last = int64(c)
+				}
+			}
+			r.a.DiscardInode(&f.state)
+			r.a.DiscardAll()
+			if n := r.a.PreallocLen(); pieces != tc.want || n != 0 {
+				t.Errorf("%d pieces, want %d; %d clusters set aside at the end", pieces, tc.want, n)
+			}
+		})
+	}
+}
+
+// at is the request for n clusters at l of a file that is mapped as m says.
+func (f *file) at(m map[uint32]mballoc.Cluster, l, n uint32, size uint64) *mballoc.Request {
+	req := &mballoc.Request{Ino: f.ino, State: &f.state, Logical: mballoc.LCluster(l), Len: n, Size: size, Flags: mballoc.Data}
+	for k := range m {
+		c := mballoc.Neighbour{Logical: mballoc.LCluster(k), Physical: m[k], Valid: true}
+		if k < l && (!req.Left.Valid || c.Logical > req.Left.Logical) {
+			req.Left = c
+		}
+		if k >= l+n && (!req.Right.Valid || c.Logical < req.Right.Logical) {
+			req.Right = c
+		}
+	}
+	return req
+}

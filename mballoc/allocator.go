@@ -28,7 +28,8 @@ type Allocator struct {
 
 	localities  []LocalityGroup
 	goals       []streamGoal
-	freed       []freedShard  // a power of two
+	freed       []freedShard // a power of two
+	trims       trimState
 	trimmedWith atomic.Uint64 // shortest run the last trim looked for
 }
 
@@ -56,6 +57,7 @@ func New(geo Geometry, r GroupReader, o Options) (*Allocator, error) {
 	}
 	a.freed = make([]freedShard, stripes)
 	a.goals = make([]streamGoal, streamGoals(geo, o.StreamGoals))
+	a.trims.cond.L = &a.trims.mu
 	a.space.init(geo.Clusters, stripes)
 	a.SetReserved(o.RootClusters, o.ReservedClusters)
 	a.bitmaps.New = func() any { b := make([]byte, geo.ClustersPerGroup/8); return &b }

@@ -37,6 +37,8 @@ func (c *buddyCache) take() *Buddy {
 	return c.fresh()
 }
 
+func (c *buddyCache) hasRoom() bool { return c.count.Load() < int64(c.max) }
+
 func (c *buddyCache) giveBack(b *Buddy) {
 	c.mu.m.Lock()
 	c.pool = append(c.pool, b)

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"extfused/mballoc"
 	"extfused/mballoc/simdisk"
@@ -317,5 +318,38 @@ func TestOddRequests(t *testing.T) {
 	}
 	if _, err = r.a.Allocate(r.d.Begin(), &mballoc.Request{Len: 3, Goal: 502, HasGoal: true, Flags: mballoc.GoalOnly}); !errors.Is(err, mballoc.ErrNoSpace) {
 		t.Errorf("goal only at a used goal: %v", err)
+	}
+}
+
+// A trim that is just discarding all the free space there is makes an allocation wait, not fail.
+func TestTrimIsNoReasonForNoSpace(t *testing.T) {
+	r := newRig(t, geo4k(1), mballoc.Options{}, func(d *simdisk.Disk) {
+		d.Fill(0)
+		d.SetFree(0, 1000, 64)
+	})
+	holds, allocated := make(chan struct{}), make(chan error, 1)
+	go func() {
+		<-holds
+		_, err := r.a.Allocate(r.d.Begin(), &mballoc.Request{Ino: 12, Len: 4, Flags: mballoc.Data})
+		allocated <- err
+	}()
+	n, err := r.a.Trim(0, 32768, 1, func(start mballoc.Cluster, n uint32) error {
+		if start != 1000 || n != 64 {
+			t.Errorf("discard %d+%d", start, n)
+		}
+		close(holds)
+		select {
+		case err := <-allocated:
+			t.Errorf("allocated while the run was held: %v", err)
+			allocated <- err
+		case <-time.After(50 * time.Millisecond):
+		}
+		return nil
+	})
+	if n != 64 || err != nil {
+		t.Fatalf("trimmed %d, %v", n, err)
+	}
+	if err := <-allocated; err != nil {
+		t.Errorf("allocation during a trim: %v", err)
 	}
 }

@@ -103,6 +103,16 @@ func (a *Allocator) loadLocked(gi *GroupInfo) (*Buddy, error) {
 	if gi.buddy != nil {
 		return gi.buddy, nil
 	}
+	b, err := a.generateLocked(gi)
+	if err != nil {
+		return nil, err
+	}
+	a.cache.loaded(a, gi)
+	return b, nil
+}
+
+// generateLocked gives the group a buddy that the cache does not know yet. gi.mu is held.
+func (a *Allocator) generateLocked(gi *GroupInfo) (*Buddy, error) {
 	start := time.Now()
 	b := a.cache.take()
 	if err := a.buildLocked(gi, b); err != nil {
@@ -115,7 +125,6 @@ func (a *Allocator) loadLocked(gi *GroupInfo) (*Buddy, error) {
 	st := a.stripeFor(uint32(gi.num))
 	st.inc(cBuddies)
 	st.add(cBuddyNs, uint64(time.Since(start)))
-	a.cache.loaded(a, gi)
 	return b, nil
 }
 
@@ -197,7 +206,8 @@ func (a *Allocator) corruptLocked(gi *GroupInfo, what string, err error) error {
 }
 
 // Warm builds the buddy of g if it was never built, so that the order lists know the group. Meant
-// for a background pass; it may do I/O.
+// for a background pass; it may do I/O. It throws out no other group's buddy: when there is no room
+// for one more, this one is dropped again.
 func (a *Allocator) Warm(g GroupNumber) error {
 	if g >= a.geo.Groups {
 		return &GroupError{Group: g, What: "no such group"}
@@ -208,6 +218,21 @@ func (a *Allocator) Warm(g GroupNumber) error {
 	}
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
-	_, err := a.loadLocked(gi)
+	if gi.buddy != nil || a.cache.hasRoom() {
+		_, err := a.loadLocked(gi)
+		return err
+	}
+	b, err := a.generateLocked(gi)
+	if err == nil {
+		gi.buddy = nil
+		a.cache.giveBack(b)
+	}
 	return err
+}
+
+// Unread tells whether reading the bitmap of g would teach something: it has free clusters, and no
+// buddy of it was ever built.
+func (a *Allocator) Unread(g GroupNumber) bool {
+	gi := &a.groups[g]
+	return gi.is(groupNeedInit) && !gi.is(groupCorrupt) && gi.free.Load() > 0 && !a.reader.Uninit(g)
 }

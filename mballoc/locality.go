@@ -16,9 +16,13 @@ type LocalityGroup struct {
 // first.
 const maxGroupPAs = 8
 
-// lockLocality finds a locality group for a writer and locks it: the writer's own, else any that is
-// free, else its own after waiting.
-func (a *Allocator) lockLocality(writer uint32) *LocalityGroup {
+// lockLocality finds a locality group for a writer and locks it: last, from which the piece before
+// came, if there is one; else the writer's own, else any that is free, else its own after waiting.
+func (a *Allocator) lockLocality(writer uint32, last *LocalityGroup) *LocalityGroup {
+	if last != nil {
+		last.mu.lock(&a.contended, lockLocality)
+		return last
+	}
 	n := uint32(len(a.localities))
 	own := writer % n
 	for i := uint32(0); i < n; i++ {
@@ -48,6 +52,42 @@ func (a *Allocator) pickGroupPALocked(lg *LocalityGroup, goal Cluster, n uint32)
 	return best
 }
 
+// lastLocality is the locality group from which the request's file got what it has, nil if it has
+// nothing or got it elsewhere. req.State.mu is held if there is a state.
+func (ac *AllocationContext) lastLocality() *LocalityGroup {
+	if ac.adjacent && ac.req.State != nil {
+		return ac.req.State.lg
+	}
+	return nil
+}
+
+// rememberLocality notes for lastLocality that the file got something from ac.lg.
+func (ac *AllocationContext) rememberLocality() {
+	if ac.req.State != nil {
+		ac.req.State.lg = ac.lg.self
+	}
+}
+
+// useLocalityLocked serves the request, and the gap before it, from ac.lg. ok is false when that has
+// no room. ac.lg.mu is held.
+func (ac *AllocationContext) useLocalityLocked() (res Result, ok bool, err error) {
+	a, lg := ac.a, ac.lg
+	if ac.gap == 0 {
+		res, ok, err = a.useGroupPALocked(ac.m, lg, ac.st, ac.goal(), ac.OrigEx.Len)
+	} else if pa := a.pickGroupPALocked(lg, ac.goal(), ac.gap+ac.OrigEx.Len); pa != nil {
+		ac.borrowPALocked(lg, pa, ac.gap+ac.OrigEx.Len)
+		res, ok, err = ac.result(), true, ac.err
+		ac.st.inc(cGroupPAHits)
+	}
+	if ok {
+		ac.rememberLocality()
+	}
+	return res, ok, err
+}
+
+// goal is where the goal starts.
+func (ac *AllocationContext) goal() Cluster { return ac.a.cluster(ac.GoalEx.Group, ac.GoalEx.Start) }
+
 // useGroupPALocked serves n clusters from the locality group. ok is false when it has no room for
 // all of them. lg.mu is held.
 func (a *Allocator) useGroupPALocked(m Marker, lg *LocalityGroup, st *stripe, goal Cluster, n uint32) (res Result, ok bool, err error) {
@@ -74,8 +114,13 @@ func (a *Allocator) useGroupPALocked(m Marker, lg *LocalityGroup, st *stripe, go
 // piece came from, if that goes on right behind it: so a file that is written piece by piece stays
 // in one place. ac.lg is nil.
 func (ac *AllocationContext) borrow() bool {
-	if ac.GoalEx.Logical != ac.OrigEx.Logical {
-		return false
+	if lg := ac.lastLocality(); lg != nil {
+		lg.mu.lock(&ac.a.contended, lockLocality)
+		done := ac.borrowFromLocked(lg)
+		lg.mu.unlock()
+		if done || ac.err != nil {
+			return done
+		}
 	}
 	for i := range ac.a.localities {
 		lg := &ac.a.localities[i]
@@ -91,33 +136,32 @@ func (ac *AllocationContext) borrow() bool {
 	return false
 }
 
-// borrowFromLocked takes the front of the preallocation that starts at the goal. lg.mu is held.
+// borrowFromLocked takes the front of the preallocation that starts at the goal, if it covers the
+// gap. lg.mu is held.
 func (ac *AllocationContext) borrowFromLocked(lg *LocalityGroup) bool {
 	a, goal := ac.a, ac.GoalEx
 	for _, pa := range lg.pas {
 		if pa.group != goal.Group || pa.start != goal.Start || a.groups[pa.group].is(groupCorrupt) {
 			continue
 		}
-		ac.borrowPALocked(&a.groups[pa.group], pa, min(goal.Len, pa.length))
-		if pa.length == 0 {
-			lg.forgetLocked(pa)
-			gi := &a.groups[pa.group]
-			gi.mu.lock(&a.contended, lockGroup)
-			a.unlinkPALocked(ac.st, gi, pa)
-			gi.mu.unlock()
+		if pa.length <= ac.gap {
+			return false
+		}
+		ac.borrowPALocked(lg, pa, min(goal.Len, pa.length))
+		if ac.done {
+			ac.st.inc(cGoalHits)
 		}
 		return ac.done
 	}
 	return false
 }
 
-// borrowPALocked uses the first n clusters of pa: what the request wants at once, the rest as
-// preallocation of the inode. The buddy does not change.
-func (ac *AllocationContext) borrowPALocked(gi *GroupInfo, pa *PreallocSpace, n uint32) {
-	a := ac.a
-	ex := FreeExtent{Logical: ac.OrigEx.Logical, Group: gi.num, Start: pa.start, Len: n}
-	got := ex
-	got.Len = min(n, ac.OrigEx.Len)
+// borrowPALocked uses the first n clusters of pa, more than the gap: what the request wants at once,
+// the rest as preallocation of the inode. The buddy does not change. lg.mu is held.
+func (ac *AllocationContext) borrowPALocked(lg *LocalityGroup, pa *PreallocSpace, n uint32) {
+	a, gi := ac.a, &ac.a.groups[pa.group]
+	ex := FreeExtent{Logical: ac.OrigEx.Logical - LCluster(ac.gap), Group: gi.num, Start: pa.start, Len: n}
+	got := FreeExtent{Logical: ac.OrigEx.Logical, Group: gi.num, Start: pa.start + GrpCluster(ac.gap), Len: min(n-ac.gap, ac.OrigEx.Len)}
 	gi.mu.lock(&a.contended, lockGroup)
 	defer gi.mu.unlock()
 	gi.disk.lock(&a.contended, lockDisk)
@@ -127,9 +171,12 @@ func (ac *AllocationContext) borrowPALocked(gi *GroupInfo, pa *PreallocSpace, n 
 	}
 	pa.start += GrpCluster(n)
 	pa.length -= n
-	ac.keepRestLocked(gi, ex, got, 0)
+	ac.keepRestLocked(gi, ex, got, ac.gap)
 	ac.BestEx, ac.FoundEx, ac.done = ex, got, true
-	ac.st.inc(cGoalHits)
+	if pa.length == 0 {
+		lg.forgetLocked(pa)
+		a.unlinkPALocked(ac.st, gi, pa)
+	}
 }
 
 // newGroupPALocked makes a preallocation of clusters that useLocked just took. lg.mu, gi.mu and

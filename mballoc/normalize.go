@@ -26,13 +26,47 @@ func windowBytes(size uint64) uint64 {
 	}
 }
 
+// maxGap bounds the hole before a request that is set aside along with it, in bytes: what the kernel
+// may have under way for one file, and less than what a sparse file should be taken for.
+const maxGap = 16 << 20
+
+// setGap sees to it that a file which is written back in several requests at once stays in one
+// piece in whatever order they come: what lies between the request and what the file has before it
+// becomes preallocation of the inode, and the goal is right behind what it has. r.State.mu is held.
+func (ac *AllocationContext) setGap() {
+	r, a := &ac.req, ac.a
+	if !ac.prealloc || r.State == nil || r.Flags&(NoWriter|NoNormalize|NoPrealloc) != 0 {
+		return
+	}
+	from, behind := uint64(0), Cluster(0) // 0: behind nothing
+	if r.Left.Valid && r.Left.Logical < r.Logical {
+		from, behind = uint64(r.Left.Logical)+1, r.Left.Physical+1
+	}
+	if pa := r.State.pas.floor(uint32(r.Logical)); pa != nil && uint64(pa.end()) >= from {
+		from, behind = uint64(pa.end()), a.cluster(pa.group, pa.start)+Cluster(pa.length)
+	}
+	gap := uint64(r.Logical) - from
+	if gap > maxGap>>a.geo.clusterSizeBits() || gap+uint64(ac.OrigEx.Len) > uint64(a.geo.ClustersPerGroup) {
+		return
+	}
+	ac.gap = uint32(gap)
+	ac.GoalEx.Logical, ac.GoalEx.Len = LCluster(from), ac.gap+ac.OrigEx.Len
+	ac.window = ac.GoalEx
+	if behind > 0 && uint64(behind) < a.geo.Clusters {
+		ac.GoalEx.Group, ac.GoalEx.Start = a.split(behind)
+		ac.hasGoalStart, ac.adjacent = true, true
+	} else if gap > 0 {
+		ac.hasGoalStart = false // it was meant for the request, not for the gap
+	}
+}
+
 // normalize sets GoalEx to what is worth taking for the request.
 func (ac *AllocationContext) normalize() {
 	if !ac.prealloc {
 		return
 	}
 	if ac.lg != nil {
-		ac.GoalEx.Len = max(ac.OrigEx.Len, uint32(ac.a.knobs.get(mbGroupPrealloc)))
+		ac.GoalEx.Len = max(ac.gap+ac.OrigEx.Len, uint32(ac.a.knobs.get(mbGroupPrealloc)))
 		return
 	}
 	ac.setWindow(windowBytes(ac.fileBytes()))
@@ -44,7 +78,7 @@ func (ac *AllocationContext) setWindow(bytes uint64) {
 	orig, per := ac.OrigEx, uint64(ac.a.geo.ClustersPerGroup)
 	unit := max(bytes>>ac.a.geo.clusterSizeBits(), 1)
 	start, end := uint64(orig.Logical), uint64(orig.Logical)+uint64(orig.Len)
-	from := start / unit * unit
+	from := min(start/unit*unit, start-uint64(ac.gap))
 	to := min((end+unit-1)/unit*unit, 1<<32)
 	from, to = ac.clip(from, to)
 	if to-from > per { // keep the request and what comes after it
@@ -54,9 +88,14 @@ func (ac *AllocationContext) setWindow(bytes uint64) {
 			from, to = start, min(start+per, to)
 		}
 	}
+	if from != uint64(ac.OrigEx.Logical-LCluster(ac.gap)) {
+		ac.adjacent = false
+	}
 	ac.GoalEx.Logical, ac.GoalEx.Len = LCluster(from), uint32(to-from)
 	ac.window = ac.GoalEx
-	ac.moveGoal(from)
+	if !ac.adjacent {
+		ac.moveGoal(from, to)
+	}
 }
 
 // clip cuts [from, to) to the hole the request lies in. The request itself ends before the next
@@ -80,17 +119,19 @@ func (ac *AllocationContext) clip(from, to uint64) (uint64, uint64) {
 	return min(from, start), max(to, start+uint64(ac.OrigEx.Len))
 }
 
-// moveGoal puts the goal where the window's start belongs: behind the extent the window follows, or
-// before the one it leads to.
-func (ac *AllocationContext) moveGoal(from uint64) {
+// moveGoal puts the goal of a window that follows nothing before the extent or preallocation that
+// it leads to.
+func (ac *AllocationContext) moveGoal(from, to uint64) {
 	r, a := &ac.req, ac.a
+	next := Cluster(0)
+	if r.Right.Valid && uint64(r.Right.Logical) == to {
+		next = r.Right.Physical
+	} else if _, pa := r.State.pas.around(uint32(r.Logical)); pa != nil && uint64(pa.logical()) == to {
+		next = a.cluster(pa.group, pa.start)
+	}
 	switch {
-	case r.Left.Valid && uint64(r.Left.Logical)+1 == from && uint64(r.Left.Physical)+1 < a.geo.Clusters:
-		ac.GoalEx.Group, ac.GoalEx.Start = a.split(r.Left.Physical + 1)
-		ac.hasGoalStart, ac.adjacent = true, true
-	case r.Right.Valid && uint64(r.Right.Logical) == from+uint64(ac.GoalEx.Len) && uint64(r.Right.Physical) >= uint64(ac.GoalEx.Len) &&
-		uint64(r.Right.Physical) < a.geo.Clusters:
-		ac.GoalEx.Group, ac.GoalEx.Start = a.split(r.Right.Physical - Cluster(ac.GoalEx.Len))
+	case uint64(next) >= to-from && uint64(next) < a.geo.Clusters:
+		ac.GoalEx.Group, ac.GoalEx.Start = a.split(next - Cluster(to-from))
 		ac.hasGoalStart = true
 	case from < uint64(ac.OrigEx.Logical):
 		ac.hasGoalStart = false // the goal was meant for the request, not for the window's start
@@ -99,10 +140,10 @@ func (ac *AllocationContext) moveGoal(from uint64) {
 
 // widen makes the window of a file as large as windows get: its writer is one of several in the
 // same place, and would otherwise leave an extent behind for every doubling of the file. The window
-// starts at the request, so that its length is a power of two and the buddy can serve it.
+// starts at the gap, so that its length is a power of two and the buddy can serve it.
 func (ac *AllocationContext) widen() {
-	from := uint64(ac.OrigEx.Logical)
-	n := max(uint64(maxWindow>>ac.a.geo.clusterSizeBits()), uint64(ac.OrigEx.Len))
+	from := uint64(ac.OrigEx.Logical) - uint64(ac.gap)
+	n := max(uint64(maxWindow>>ac.a.geo.clusterSizeBits()), uint64(ac.gap)+uint64(ac.OrigEx.Len))
 	_, to := ac.clip(from, min(from+min(n, uint64(ac.a.geo.ClustersPerGroup)), 1<<32))
 	ac.GoalEx.Logical, ac.GoalEx.Len = LCluster(from), uint32(to-from)
 	ac.window = ac.GoalEx

@@ -28,6 +28,7 @@ type InodeState struct {
 	mu   mutex
 	pas  tree[PreallocSpace]
 	last *PreallocSpace // the one used last; guarded by mu
+	lg   *LocalityGroup // where the file got clusters from last, if from one; guarded by mu
 }
 
 // maxInodePAs bounds the preallocations of one inode; a random writer that collects more gives up

@@ -1,5 +1,7 @@
 package mballoc
 
+import "math/bits"
+
 // findByGoal takes the goal cluster and what follows it, if that covers the request.
 func (ac *AllocationContext) findByGoal() bool {
 	a, goal := ac.a, ac.GoalEx
@@ -60,10 +62,17 @@ func (ac *AllocationContext) takeBestLocked(gi *GroupInfo, b *Buddy) {
 	ac.useLocked(gi, b, best)
 }
 
-// scanPower2Locked takes an aligned chunk from the buddy. A stream moves it back to where the free
-// run begins, so that large files of odd lengths follow each other without a hole.
+// scanPower2Locked takes an aligned chunk from the buddy. A stream that is likely to go on takes one
+// with room to grow, if the group has one; and a stream moves the chunk back to where the free run
+// begins, so that large files of odd lengths follow each other without a hole.
 func (ac *AllocationContext) scanPower2Locked(gi *GroupInfo, b *Buddy) {
-	pos, ok := b.findChunk(ac.order2)
+	pos, ok := uint32(0), false
+	if room := uint32(maxWindow >> ac.a.geo.clusterSizeBits()); ac.stream && (ac.gap > 0 || ac.GoalEx.Len >= room/(maxWindow/smallWindow)) {
+		pos, ok = b.findChunk(min(max(ac.order2, bits.Len32(room)-1), ac.a.orders-1))
+	}
+	if !ok {
+		pos, ok = b.findChunk(ac.order2)
+	}
 	if !ok {
 		return
 	}

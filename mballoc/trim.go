@@ -1,6 +1,50 @@
 package mballoc
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// trimState lets an allocation that found nothing wait for a trim, which may have had it. Whoever
+// trims holds no lock and needs none meanwhile, so the wait lasts as long as a discard.
+type trimState struct {
+	changes atomic.Uint64 // written with mu held
+	mu      sync.Mutex
+	cond    sync.Cond
+	held    int // runs being discarded; guarded by mu
+}
+
+// hold counts a run that is taken out of the buddy. It is called before that.
+func (t *trimState) hold() {
+	t.mu.Lock()
+	t.held++
+	t.changes.Add(1)
+	t.mu.Unlock()
+}
+
+// release counts a run that is back in the buddy, and wakes who waits.
+func (t *trimState) release() {
+	t.mu.Lock()
+	t.held--
+	t.changes.Add(1)
+	t.mu.Unlock()
+	t.cond.Broadcast()
+}
+
+// seen is to be asked before a search, for wait.
+func (t *trimState) seen() uint64 { return t.changes.Load() }
+
+// wait reports whether a search that found nothing is worth another: a trim has taken a run or
+// given one back since. If one is held, it waits until it is given back.
+func (t *trimState) wait(seen uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for now := t.changes.Load(); t.held > 0 && t.changes.Load() == now; {
+		t.cond.Wait()
+	}
+	return t.changes.Load() != seen
+}
 
 // Trim calls discard for the free runs of at least minLen clusters in [from, from+n), and returns
 // how many clusters that were (FITRIM). Clusters are held while they are being discarded, like
@@ -41,21 +85,33 @@ func (a *Allocator) trimGroup(gi *GroupInfo, pos, end uint32, minLen uint64, dis
 		gi.state.Or(groupTrimmed)
 	}
 	for pos < end && err == nil {
-		var pa *PreallocSpace
-		if pa, pos = a.holdRun(gi, pos, end, minLen); pa == nil {
-			break
-		}
-		err = discard(a.cluster(gi.num, pa.start), pa.length)
-		if err == nil {
-			total += uint64(pa.length)
-		}
-		a.stripeFor(uint32(gi.num)).inc(cDiscardCalls)
-		a.releasePALocked(pa)
+		var n uint32
+		n, pos, err = a.trimRun(gi, pos, end, minLen, discard)
+		total += uint64(n)
 	}
 	if err != nil {
 		gi.state.And(^uint32(groupTrimmed))
 	}
 	return total, err
+}
+
+// trimRun discards the next free run of at least minLen clusters, and tells its length and where to
+// look after it.
+func (a *Allocator) trimRun(gi *GroupInfo, pos, end uint32, minLen uint64, discard func(start Cluster, n uint32) error) (uint32, uint32, error) {
+	a.trims.hold()
+	defer a.trims.release()
+	pa, pos := a.holdRun(gi, pos, end, minLen)
+	if pa == nil {
+		return 0, end, nil
+	}
+	n := pa.length
+	err := discard(a.cluster(gi.num, pa.start), n)
+	a.stripeFor(uint32(gi.num)).inc(cDiscardCalls)
+	a.releasePALocked(pa)
+	if err != nil {
+		n = 0
+	}
+	return n, pos, err
 }
 
 // holdRun takes the next free run of at least minLen clusters out of the buddy, and tells where to

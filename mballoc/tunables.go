@@ -39,13 +39,20 @@ const (
 	minGroupPrealloc     = 32
 )
 
+// minOptimizeGroups is the number of groups from which the order lists are worth it (ext4's
+// MB_DEFAULT_LINEAR_SCAN_THRESHOLD).
+const minOptimizeGroups = 16
+
 // DefaultTunables are the values ext4 starts with on such a file system.
 func DefaultTunables(geo Geometry) Tunables {
 	t := Tunables{
 		MbMaxToScan: 200, MbMinToScan: 10, MbOrder2Req: 2, MbStreamReq: 16, MbMaxLinearGroups: 4,
-		MbBestAvailMaxTrimOrder: 3, MbOptimizeScan: 1,
-		MbGroupPrealloc: max(defaultGroupPrealloc>>geo.ClusterBits, minGroupPrealloc),
-		MbPrefetch:      prefetchNoFlex,
+		MbBestAvailMaxTrimOrder: 3,
+		MbGroupPrealloc:         max(defaultGroupPrealloc>>geo.ClusterBits, minGroupPrealloc),
+		MbPrefetch:              prefetchNoFlex,
+	}
+	if geo.Groups >= minOptimizeGroups {
+		t.MbOptimizeScan = 1
 	}
 	if s := int(geo.Stripe); s > 1 {
 		t.MbGroupPrealloc = (t.MbGroupPrealloc + s - 1) / s * s

@@ -65,7 +65,6 @@ var fusefsMetrics = []metric{
 	perOp("extfused_fusefs_negative_answers_total", "FUSE requests answered with: no such name, or no such attribute.", func(o *fusefs.OpStats) uint64 { return o.Negative }),
 	counter("extfused_fusefs_read_bytes_total", "File data sent to the kernel.", func(s *snapshot) uint64 { return s.fuse.Ops[fusefs.OpRead].Bytes }),
 	counter("extfused_fusefs_written_bytes_total", "File data received from the kernel.", func(s *snapshot) uint64 { return s.fuse.Ops[fusefs.OpWrite].Bytes }),
-	counter("extfused_fusefs_spliced_reads_total", "Reads answered by a splice from the image, without a copy.", func(s *snapshot) uint64 { return s.fuse.Spliced }),
 	counter("extfused_fusefs_panics_total", "Bugs that were caught and answered with EIO.", func(s *snapshot) uint64 { return s.fuse.Panics }),
 	gauge("extfused_fusefs_open_files", "Open regular files.", func(s *snapshot) float64 { return float64(s.fuse.OpenHandles) }),
 }
@@ -198,8 +197,8 @@ var bcacheMetrics = []metric{
 }
 
 var blockdevMetrics = []metric{
-	counter("extfused_blockdev_reads_total", "Reads from the device; spliced ones are not seen.", func(s *snapshot) uint64 { return s.fs.Device.Reads }),
-	counter("extfused_blockdev_read_bytes_total", "Bytes read from the device; spliced ones are not seen.", func(s *snapshot) uint64 { return s.fs.Device.ReadBytes }),
+	counter("extfused_blockdev_reads_total", "Reads from the device.", func(s *snapshot) uint64 { return s.fs.Device.Reads }),
+	counter("extfused_blockdev_read_bytes_total", "Bytes read from the device.", func(s *snapshot) uint64 { return s.fs.Device.ReadBytes }),
 	counter("extfused_blockdev_writes_total", "Writes to the device.", func(s *snapshot) uint64 { return s.fs.Device.Writes }),
 	counter("extfused_blockdev_written_bytes_total", "Bytes written to the device.", func(s *snapshot) uint64 { return s.fs.Device.WriteBytes }),
 	counter("extfused_blockdev_flushes_total", "Flushes of the device.", func(s *snapshot) uint64 { return s.fs.Device.Flushes }),

@@ -31,7 +31,8 @@ func numbered(t testing.TB, blocks int) blockdev.Device {
 }
 
 func counted(t testing.TB, blocks int, o Options) (*Cache, *blockdev.Counting) {
-	dev, n := blockdev.NewCounting(numbered(t, blocks))
+	n := blockdev.NewCounting(numbered(t, blocks))
+	var dev blockdev.Device = n
 	return New(dev, bs, o), n
 }
 

@@ -63,13 +63,7 @@ type Player struct {
 	durable *blockdev.Overlay
 	full    *blockdev.Overlay
 	pending []int // operations in full and not in durable, ascending
-
-	wholeOff, wholeEnd int64 // see KeepWhole
 }
-
-// KeepWhole makes n bytes from off on, which begin at a sector, one that is
-// written whole or not at all: for a format that relies on it.
-func (p *Player) KeepWhole(off, n int64) { p.wholeOff, p.wholeEnd = off, off+n }
 
 // NewPlayer starts at position 0, the base alone. It sees what was logged up
 // to now.
@@ -256,9 +250,6 @@ func (p *Player) keptRuns(op Op, keep func(k int) bool, do func(from, to int64) 
 	start := int64(-1)
 	for k, at := 0, int64(0); at < op.Len; k++ {
 		next := (op.Off+at)/unit*unit + unit
-		if here := op.Off + at; here >= p.wholeOff && here < p.wholeEnd {
-			next = max(next, p.wholeEnd)
-		}
 		end := min(op.Len, next-op.Off)
 		if keep(k) {
 			if start < 0 {

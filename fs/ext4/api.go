@@ -26,7 +26,8 @@ type Time struct {
 // Attr is what stat(2) shows of an inode, and a little more.
 type Attr struct {
 	Ino        ondisk.InodeNumber
-	Generation uint32 // i_generation: tells two lives of one number apart
+	Generation uint32 // i_generation, which programs may set
+	Life       uint32 // tells two lives of one number apart; stays while anything refers to the inode
 	Mode       uint32 // S_IFMT | permissions
 	Nlink      uint32
 	UID, GID   uint32
@@ -93,12 +94,6 @@ type DirEnt struct {
 	Next uint64 // cookie that continues after this entry
 }
 
-// Segment is a piece of the image that holds file data in one run.
-type Segment struct {
-	FdOff int64 // byte offset in the descriptor of blockdev.Fder
-	Len   int   // bytes
-}
-
 // Flags of Rename, with the values of renameat2(2).
 const (
 	RenameNoReplace = 1
@@ -120,9 +115,11 @@ const (
 // DataMode is the journaling mode for file data.
 type DataMode uint8
 
-// The values of data=.
+// The values of data=, with DataDefault for what the superblock says, which is
+// ordered unless tune2fs -o was told otherwise.
 const (
-	DataOrdered DataMode = iota
+	DataDefault DataMode = iota
+	DataOrdered
 	DataWriteback
 	DataJournal
 )
@@ -164,14 +161,19 @@ type Options struct {
 	Errors      ErrorsPolicy
 	Discard     bool    // discard freed blocks once their transaction has committed
 	NoDelInit   bool    // noinit_itable: leave inode tables to be zeroed on first use
+	NoPrefetch  bool    // no_prefetch_block_bitmaps: read block bitmaps only when they are needed
 	MinixDF     bool    // minixdf: statfs counts the overhead as usable
 	GrpID       bool    // grpid/bsdgroups: new inodes take the group of their directory
 	ResUID      *uint32 // resuid=
 	ResGID      *uint32 // resgid=
-	LazyTime    bool    // lazytime
+	LazyTime    bool    // lazytime: atime goes to the device with other changes, or late
 	Atime       AtimeMode
+	NoDirAtime  bool // nodiratime: listing a directory leaves its atime
+	DirSync     bool // dirsync: changes of names are durable when they return
 
 	Mballoc map[string]string // mb_* tunables by ext4's names, stripe=, inode_readahead_blks ignored
+
+	QuotaLimits QuotaKind // usrquota, grpquota, prjquota: whose limits count
 
 	LastMounted string // path written to s_last_mounted; "" leaves the old one
 	CacheBytes  int64  // bound of the buffer cache; 0 is bcache.DefaultMaxBytes
@@ -186,8 +188,13 @@ type Options struct {
 	Panic func(cause error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+	// Rand gives the numbers for generations and for the placing of directories;
+	// nil is math/rand. With it the allocator is for one writer at a time, so that
+	// the same calls from one goroutine give the same image.
+	Rand func() uint32
 
 	mmpSecond time.Duration // of multiple mount protection, for tests; 0 is one second
+	warmAfter time.Duration // see warmAfter, for tests; 0 is that
 }
 
 // StatFS is what statfs(2) shows. Block counts are in units of BlockSize.

@@ -35,6 +35,11 @@ func (fs *FS) SetAttr(c *Caller, ino ondisk.InodeNumber, s *SetAttr) (Attr, erro
 	if err := i.maySetAttr(s); err != nil {
 		return Attr{}, err
 	}
+	if s.Valid&SetFlags != 0 && i.raw.Flags&^s.Flags&ondisk.InodeJournalData != 0 && i.journalsData() {
+		if err := i.unlogData(); err != nil {
+			return Attr{}, err
+		}
+	}
 	change := func(h *handle) error { return i.applyAttr(h, c, s) }
 	if s.Valid&SetSize != 0 {
 		err = i.resize(s.Size, change)
@@ -48,15 +53,12 @@ func (fs *FS) SetAttr(c *Caller, ino ondisk.InodeNumber, s *SetAttr) (Attr, erro
 }
 
 func (i *Inode) maySetAttr(s *SetAttr) error {
-	frozen := i.raw.Flags & (ondisk.InodeImmutable | ondisk.InodeAppend)
-	timesNow := s.Valid&^(SetAtimeNow|SetMtimeNow) == 0
+	if err := i.maySet(s); err != nil {
+		return err
+	}
 	switch {
-	case frozen&ondisk.InodeImmutable != 0 && s.Valid&^SetFlags != 0:
-		return syscall.EPERM
-	case frozen != 0 && s.Valid&^(SetFlags) != 0 && !timesNow:
-		return syscall.EPERM
-	case s.Valid&SetFlags != 0 && s.Flags&^i.raw.Flags&ondisk.InodeJournalData != 0:
-		return syscall.EOPNOTSUPP // chattr +j
+	case s.Valid&SetProjectID != 0 && (!i.fs.projects || !i.raw.Fits(ondisk.EndProjid)) && s.ProjectID != 0:
+		return syscall.EOPNOTSUPP
 	case s.Valid&SetSize == 0:
 		return nil
 	case i.isDir():
@@ -74,7 +76,7 @@ func (i *Inode) applyAttr(h *handle, c *Caller, s *SetAttr) error {
 	now := i.fs.timestamp()
 	r := &i.raw
 	if s.KillPriv || s.Valid&(SetUID|SetGID) != 0 && !i.isDir() {
-		if err := i.killPriv(h); err != nil {
+		if err := i.killPriv(h, c); err != nil {
 			return err
 		}
 	}
@@ -132,13 +134,38 @@ func (i *Inode) applyTimes(s *SetAttr, now ondisk.Timestamp) {
 }
 
 // killPriv drops capabilities, set-user-id, and set-group-id where the group may
-// execute (it is a lock mark otherwise).
-func (i *Inode) killPriv(h *handle) error {
-	i.raw.Mode &^= ondisk.ModeSetUID
-	if i.raw.Mode&0o010 != 0 {
-		i.raw.Mode &^= ondisk.ModeSetGID
-	}
+// execute, or where the caller is none of the group.
+func (i *Inode) killPriv(h *handle, c *Caller) error {
+	i.raw.Mode &^= i.privBits(c)
 	return i.dropCapability(h)
+}
+
+// privBits are the mode bits that killPriv clears.
+func (i *Inode) privBits(c *Caller) uint16 {
+	bits := i.raw.Mode & ondisk.ModeSetUID
+	if i.raw.Mode&ondisk.ModeSetGID != 0 && (i.raw.Mode&0o010 != 0 || !c.inGroup(i.raw.GID())) {
+		bits |= ondisk.ModeSetGID
+	}
+	return bits
+}
+
+// KillPriv clears set-user-id and set-group-id as a write by c does, for
+// changes of the content that are no writes. Capabilities stay.
+func (f *File) KillPriv(c *Caller) error {
+	i := f.i
+	i.mu.RLock()
+	bits := i.privBits(c)
+	i.mu.RUnlock()
+	if bits == 0 {
+		return nil
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.fs.step(creditsInode, func(h *handle) error {
+		i.raw.Mode &^= i.privBits(c)
+		i.raw.SetCtime(i.fs.timestamp())
+		return i.markDirty(h)
+	})
 }
 
 // inGroup tells whether the caller is the superuser (nil too) or in the group.
@@ -147,44 +174,4 @@ func (c *Caller) inGroup(gid uint32) bool {
 		return true
 	}
 	return c.Groups != nil && slices.Contains(c.Groups(), gid)
-}
-
-// relatimeAge is the age at which a read renews atime in any case, in seconds.
-const relatimeAge = 24 * 60 * 60
-
-// accessed brings atime up to date before a read, as relatime does: only if it
-// is not behind mtime and ctime it stays, for a day. Errors do not matter to
-// the reader.
-func (i *Inode) accessed() {
-	if i.fs.writable() != nil || i.fs.opts.Atime == AtimeNever {
-		return
-	}
-	now := i.fs.timestamp()
-	i.mu.RLock()
-	due := i.atimeDue(now)
-	i.mu.RUnlock()
-	if !due {
-		return
-	}
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.fs.step(creditsInode, func(h *handle) error {
-		i.raw.SetAtime(now)
-		return i.markDirty(h)
-	})
-}
-
-func (i *Inode) atimeDue(now ondisk.Timestamp) bool {
-	if i.raw.Flags&ondisk.InodeNoatime != 0 || i.raw.LinksCount == 0 {
-		return false
-	}
-	a := i.raw.Atime()
-	if i.fs.opts.Atime == AtimeStrict {
-		return a.Sec != now.Sec || now.Nsec-a.Nsec >= uint32(timeGrain)
-	}
-	return !before(i.raw.Mtime(), a) || !before(i.raw.Ctime(), a) || now.Sec-a.Sec >= relatimeAge
-}
-
-func before(a, b ondisk.Timestamp) bool {
-	return a.Sec < b.Sec || a.Sec == b.Sec && a.Nsec < b.Nsec
 }

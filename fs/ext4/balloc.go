@@ -10,8 +10,8 @@ import (
 	"extfused/mballoc"
 )
 
-// Between block numbers and the allocator's clusters. One cluster is one
-// block: images with bigalloc are mounted read-only.
+// Between block numbers and the allocator's clusters: a cluster is one block, or
+// with bigalloc several (see cluster.go).
 
 func (fs *FS) clusterOf(blk ondisk.FsBlock) mballoc.Cluster {
 	return mballoc.Cluster(uint64(blk)-uint64(fs.firstDataBlock)) >> fs.clusterBits
@@ -249,16 +249,18 @@ type allocReq struct {
 // allocBlocks allocates up to r.n blocks in one run for inode i and marks them
 // used in h. It does not change the inode. ENOSPC: see spaceMayCome.
 func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocReq) (ondisk.FsBlock, uint32, error) {
+	bits := fs.clusterBits
+	lc := r.logical >> bits
 	req := mballoc.Request{
-		Ino: uint32(i.ino), State: &i.pa, Logical: mballoc.LCluster(r.logical), Len: r.n,
+		Ino: uint32(i.ino), State: &i.pa, Logical: mballoc.LCluster(lc), Len: fs.clustersOf(r.logical, r.n),
 		Goal: fs.clusterOf(fs.allocGoal(i, r)), HasGoal: true,
 		Size: r.size, Flags: r.flags, Writer: r.writer,
 	}
 	if r.hasLeft {
-		req.Left = mballoc.Neighbour{Logical: mballoc.LCluster(r.left), Physical: fs.clusterOf(r.leftPhys), Valid: true}
+		req.Left = mballoc.Neighbour{Logical: mballoc.LCluster(r.left >> bits), Physical: fs.clusterOf(r.leftPhys), Valid: true}
 	}
 	if r.hasRight {
-		req.Right = mballoc.Neighbour{Logical: mballoc.LCluster(r.right), Physical: fs.clusterOf(r.rightPhys), Valid: true}
+		req.Right = mballoc.Neighbour{Logical: mballoc.LCluster(r.right >> bits), Physical: fs.clusterOf(r.rightPhys), Valid: true}
 	}
 	if r.flags&mballoc.Data == 0 {
 		req.State = nil
@@ -270,7 +272,8 @@ func (fs *FS) allocBlocks(h *handle, i *Inode, r *allocReq) (ondisk.FsBlock, uin
 	if err != nil {
 		return 0, 0, fs.allocError(err)
 	}
-	return fs.blockOf(res.Start), res.Len << fs.clusterBits, nil
+	skip := uint32(r.logical - lc<<bits) // blocks of the first cluster that are not asked for
+	return fs.blockOf(res.Start) + ondisk.FsBlock(skip), min(res.Len<<bits-skip, r.n), nil
 }
 
 // allocGoal is the block where it would be best: behind what is mapped before,
@@ -328,11 +331,15 @@ func (fs *FS) freeBlocks(h *handle, i *Inode, blk ondisk.FsBlock, n uint32, meta
 		fs.replay.drop(uint64(blk), n)
 		return nil
 	}
+	return fs.releaseClusters(h, fs.clusterOf(blk), uint32(fs.clusterBlocks(blk, n)>>fs.clusterBits))
+}
+
+// releaseClusters frees n clusters from c on.
+func (fs *FS) releaseClusters(h *handle, c mballoc.Cluster, n uint32) error {
 	flags := mballoc.FreeFlags(0)
 	if h.jh == nil && !fs.opts.Discard {
 		flags = mballoc.FreeNow // else writeBackUnlogged discards and releases them, merged
 	}
-	c := fs.clusterOf(blk)
 	for n > 0 {
 		inGroup := uint64(fs.clustersPerGroup) - uint64(c)%uint64(fs.clustersPerGroup)
 		k := uint32(min(uint64(n), inGroup))

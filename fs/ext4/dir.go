@@ -23,6 +23,8 @@ type dirOp struct {
 	h    *handle
 	bufs []dirBuf
 	few  [6]dirBuf
+
+	inline []byte // an inline directory as the block it is not
 }
 
 // dirBuf is a pinned block of the directory.
@@ -46,7 +48,27 @@ func openDirOp(i *Inode, h *handle) *dirOp {
 		NBlocks: ondisk.LBlock(i.raw.Size() >> i.fs.blockBits),
 		Indexed: i.raw.Flags&ondisk.InodeIndex != 0,
 	}
+	if h == nil && i.inline() {
+		d.NBlocks, d.Indexed = 1, false
+	}
 	return d
+}
+
+// inlineBlock makes an inline directory a block to look at.
+func (d *dirOp) inlineBlock() ([]byte, error) {
+	if d.inline != nil {
+		return d.inline, nil
+	}
+	in, err := d.i.inlineDir()
+	if err != nil {
+		return nil, err
+	}
+	b := make([]byte, d.BlockSize)
+	if err := in.Block(b); err != nil {
+		return nil, err
+	}
+	d.inline = b
+	return b, nil
 }
 
 // close lets go of the blocks. With a handle it also brings i_size and the
@@ -63,12 +85,15 @@ func (d *dirOp) close() {
 		d.bufs[k].b.Put()
 	}
 	clear(d.bufs)
-	d.i, d.h, d.bufs, d.Dir = nil, nil, nil, htree.Dir{}
+	d.i, d.h, d.bufs, d.Dir, d.inline = nil, nil, nil, htree.Dir{}, nil
 	dirOps.Put(d)
 }
 
 // Get is htree.Store's.
 func (d *dirOp) Get(l ondisk.LBlock, write bool) ([]byte, error) {
+	if d.i.inline() && !write {
+		return d.inlineBlock()
+	}
 	p, err := d.pinned(l)
 	if err != nil {
 		return nil, err
@@ -182,6 +207,14 @@ func (i *Inode) dirLookup(name string) (ondisk.InodeNumber, error) {
 	if len(name) > MaxNameLen {
 		return 0, syscall.ENAMETOOLONG
 	}
+	if i.inline() {
+		d, err := i.inlineDir()
+		if err != nil {
+			return 0, err
+		}
+		ino, _, err := d.Lookup(name)
+		return ino, i.fs.dirError(err)
+	}
 	d := openDirOp(i, nil)
 	defer d.close()
 	ino, _, err := d.Lookup(name)
@@ -205,13 +238,26 @@ func (i *Inode) checkDir() error {
 
 // dirInsert adds an entry to directory dir, in h. The caller marks dir dirty.
 func (dir *Inode) dirInsert(h *handle, name string, child *Inode) error {
+	ftype := ondisk.FileType(child.raw.Mode)
+	if dir.inline() {
+		err := dir.insertInline(h, name, child.ino, ftype)
+		if err != htree.ErrDirFull {
+			return dir.fs.dirError(err)
+		}
+		if err := dir.inlineDirToBlock(h); err != nil {
+			return dir.fs.dirError(err)
+		}
+	}
 	d := openDirOp(dir, h)
 	defer d.close()
-	return dir.fs.dirError(d.Insert(name, child.ino, ondisk.FileType(child.raw.Mode)))
+	return dir.fs.dirError(d.Insert(name, child.ino, ftype))
 }
 
 // dirDelete removes an entry. The caller marks dir dirty.
 func (dir *Inode) dirDelete(h *handle, name string) error {
+	if dir.inline() {
+		return dir.fs.dirError(dir.changeInlineDir(h, func(d *htree.Inline) error { return d.Delete(name) }))
+	}
 	d := openDirOp(dir, h)
 	defer d.close()
 	return dir.fs.dirError(d.Delete(name))
@@ -220,9 +266,13 @@ func (dir *Inode) dirDelete(h *handle, name string) error {
 // dirSet makes an existing entry (or "..") point to child. The caller marks
 // dir dirty.
 func (dir *Inode) dirSet(h *handle, name string, child *Inode) error {
+	ftype := ondisk.FileType(child.raw.Mode)
+	if dir.inline() {
+		return dir.fs.dirError(dir.changeInlineDir(h, func(d *htree.Inline) error { return d.Set(name, child.ino, ftype) }))
+	}
 	d := openDirOp(dir, h)
 	defer d.close()
-	return dir.fs.dirError(d.Set(name, child.ino, ondisk.FileType(child.raw.Mode)))
+	return dir.fs.dirError(d.Set(name, child.ino, ftype))
 }
 
 // dirEmpty tells whether a directory holds nothing but "." and "..".
@@ -235,6 +285,9 @@ func (i *Inode) dirEmpty() (bool, error) {
 
 // dirInit makes the first block of a new directory.
 func (i *Inode) dirInit(h *handle, parent ondisk.InodeNumber) error {
+	if in, err := i.initInlineDir(h, parent); in || err != nil {
+		return err
+	}
 	d := openDirOp(i, h)
 	defer d.close()
 	return i.fs.dirError(d.InitEmpty(i.ino, parent))

@@ -28,6 +28,7 @@ type valueUse struct {
 	before  []uint32 // that entries in the inode pointed to
 	added   *Inode   // that the new entry points to; may be nil
 	counted int      // 1: that entry is one that counts
+	entries int      // by which the number of such entries of the owner changes
 	charge  int64    // blocks, by which the owner's i_blocks changes
 }
 

@@ -92,7 +92,7 @@ const esRunBytes = 24
 
 // extentStatus is the cache of one inode. The zero value is empty and usable.
 type extentStatus struct {
-	mu     sync.RWMutex
+	mu     countLock
 	runs   []esRun // ordered by l, no overlap, no two mergeable neighbours
 	inline [esInline]esRun
 
@@ -104,22 +104,36 @@ type extentStatus struct {
 }
 
 // lookup returns the known run from l on.
-func (e *extentStatus) lookup(c *esCache, ino ondisk.InodeNumber, l ondisk.LBlock) (esRun, bool) {
-	e.mu.RLock()
+func (e *extentStatus) lookup(c *esCache, l ondisk.LBlock) (esRun, bool) {
+	return e.lookupCounting(c, l, lockHit, lockMiss)
+}
+
+// lookupCounting is lookup, with what is counted for a hit and a miss.
+func (e *extentStatus) lookupCounting(c *esCache, l ondisk.LBlock, hit, miss uint64) (esRun, bool) {
+	e.mu.rlock()
 	k := e.search(l)
 	if k < len(e.runs) && e.runs[k].l <= l {
 		r := e.runs[k].from(l)
 		spilled := e.listed
-		e.mu.RUnlock()
+		if e.mu.runlock(hit) {
+			e.count(c)
+		}
 		if spilled && !e.touched.Load() {
 			e.touched.Store(true)
 		}
-		c.hits.add(uint32(ino), 1)
 		return r, true
 	}
-	e.mu.RUnlock()
-	c.misses.add(uint32(ino), 1)
+	if e.mu.runlock(miss) {
+		e.count(c)
+	}
 	return esRun{}, false
+}
+
+// count adds the hits and misses since the last call to the file system's.
+func (e *extentStatus) count(c *esCache) {
+	hits, misses := e.mu.take()
+	c.hits.Add(hits)
+	c.misses.Add(misses)
 }
 
 // search gives the index of the first run that ends behind l.
@@ -142,10 +156,10 @@ func (e *extentStatus) insert(c *esCache, r esRun) {
 	if r.n == 0 {
 		return
 	}
-	e.mu.Lock()
+	e.mu.lock()
 	e.replaceLocked(r.l, r.end(), &r)
 	over := e.accountLocked(c)
-	e.mu.Unlock()
+	e.mu.unlock()
 	if over {
 		c.reclaim(e)
 	}
@@ -154,10 +168,10 @@ func (e *extentStatus) insert(c *esCache, r esRun) {
 // remove forgets what is known of the blocks [from, end). A run that it cuts
 // in two makes the list longer.
 func (e *extentStatus) remove(c *esCache, from ondisk.LBlock, end uint64) {
-	e.mu.Lock()
+	e.mu.lock()
 	e.replaceLocked(from, end, nil)
 	over := e.accountLocked(c)
-	e.mu.Unlock()
+	e.mu.unlock()
 	if over {
 		c.reclaim(e)
 	}
@@ -165,10 +179,11 @@ func (e *extentStatus) remove(c *esCache, from ondisk.LBlock, end uint64) {
 
 // drop forgets everything; the inode leaves memory or its tree is in doubt.
 func (e *extentStatus) drop(c *esCache) {
-	e.mu.Lock()
+	e.mu.lock()
 	e.runs = nil
 	e.accountLocked(c)
-	e.mu.Unlock()
+	e.mu.unlock()
+	e.count(c)
 }
 
 // replaceLocked cuts [from, end) out of the list and puts r (if not nil) there,
@@ -264,7 +279,7 @@ type esCache struct {
 	shards [esShards]esShard
 	next   atomic.Uint32 // the shard that the next list enters
 
-	hits, misses stripedCounter
+	hits, misses atomic.Uint64 // without those that the inodes still have
 	shrunk       atomic.Uint64 // runs dropped by the shrinker
 	scans        atomic.Uint64 // times the shrinker ran
 	scanNs       atomic.Int64  // time it took in all
@@ -335,11 +350,11 @@ func (c *esCache) reclaim(e *extentStatus) {
 	if c.bytes.Load() <= c.max {
 		return
 	}
-	e.mu.Lock()
+	e.mu.lock()
 	c.shrunk.Add(uint64(len(e.runs)))
 	e.runs = nil
 	e.accountLocked(c)
-	e.mu.Unlock()
+	e.mu.unlock()
 }
 
 // shrink drops lists that nobody looked at since the last pass until no more
@@ -373,7 +388,7 @@ func (c *esCache) shrinkShard(s *esShard, target int64) {
 			s.hand++
 			continue
 		}
-		if !e.mu.TryLock() { // its owner may be waiting for this very shard
+		if !e.mu.tryLock() { // its owner may be waiting for this very shard
 			s.hand++
 			continue
 		}
@@ -381,13 +396,14 @@ func (c *esCache) shrinkShard(s *esShard, target int64) {
 		c.bytes.Add(-e.bytes)
 		e.runs, e.bytes, e.listed = nil, 0, false
 		s.removeLocked(e)
-		e.mu.Unlock()
+		e.mu.unlock()
 	}
 }
 
-// stats sums the figures; it is safe at any moment.
+// stats gives the figures, except for the hits and misses that inodes still
+// have; it is safe at any moment.
 func (c *esCache) stats() ESStats {
-	st := ESStats{Hits: c.hits.sum(), Misses: c.misses.sum(), Bytes: c.bytes.Load(), MaxBytes: c.max,
+	st := ESStats{Hits: c.hits.Load(), Misses: c.misses.Load(), Bytes: c.bytes.Load(), MaxBytes: c.max,
 		Shrunk: c.shrunk.Load(), Scans: c.scans.Load(),
 		ScanTime: time.Duration(c.scanNs.Load()), MaxScanTime: time.Duration(c.maxScanNs.Load())}
 	for k := range c.shards {
@@ -396,27 +412,4 @@ func (c *esCache) stats() ESStats {
 		c.shards[k].mu.Unlock()
 	}
 	return st
-}
-
-// counterStripes is the number of cache lines a stripedCounter is spread over.
-const counterStripes = 16
-
-// stripedCounter is a counter that many goroutines add to at once: each takes
-// the stripe its key hashes to, and a reader sums them.
-type stripedCounter struct {
-	stripes [counterStripes]struct {
-		n atomic.Uint64
-		_ [56]byte
-	}
-}
-
-func (c *stripedCounter) add(key uint32, n uint64) {
-	c.stripes[(key*0x9E3779B1)>>28].n.Add(n)
-}
-
-func (c *stripedCounter) sum() (n uint64) {
-	for k := range c.stripes {
-		n += c.stripes[k].n.Load()
-	}
-	return n
 }

@@ -33,7 +33,7 @@ func checkES(t *testing.T, c *esCache, e *extentStatus, m *esModel, seed int64, 
 		}
 	}
 	for b := range m.st {
-		r, ok := e.lookup(c, 12, ondisk.LBlock(b))
+		r, ok := e.lookup(c, ondisk.LBlock(b))
 		if ok != (m.st[b] >= 0) {
 			t.Fatalf("seed %d step %d: block %d known=%v, model %d", seed, step, b, ok, m.st[b])
 		}
@@ -81,10 +81,10 @@ func TestExtentStatusAtTheLastBlocks(t *testing.T) {
 	c, e := newESCache(0), &extentStatus{}
 	e.insert(c, esRun{l: 0, n: 1<<32 - 1, st: esHole})
 	e.insert(c, esRun{l: 1<<32 - 2, n: 1, st: esWritten, p: 7})
-	if r, ok := e.lookup(c, 1, 1<<32-2); !ok || r.st != esWritten || r.n != 1 {
+	if r, ok := e.lookup(c, 1<<32-2); !ok || r.st != esWritten || r.n != 1 {
 		t.Fatalf("last block: %v %v", r, ok)
 	}
-	if r, ok := e.lookup(c, 1, 5); !ok || r.st != esHole || r.end() != 1<<32-2 {
+	if r, ok := e.lookup(c, 5); !ok || r.st != esHole || r.end() != 1<<32-2 {
 		t.Fatalf("hole before it: %v %v", r, ok)
 	}
 }
@@ -110,7 +110,7 @@ func TestExtentStatusShrinks(t *testing.T) {
 				} else {
 					e.insert(c, esRun{l: l, n: 1, st: esWritten, p: ondisk.FsBlock(l)})
 				}
-				if r, ok := e.lookup(c, ondisk.InodeNumber(k), l); ok && r.p != ondisk.FsBlock(l) {
+				if r, ok := e.lookup(c, l); ok && r.p != ondisk.FsBlock(l) {
 					t.Errorf("block %d maps to %d", l, r.p)
 				}
 				if n := c.bytes.Load(); n > limit {
@@ -177,8 +177,8 @@ func TestExtentStatusBoundWithOthersInUse(t *testing.T) {
 			lists := spread(c, 50)
 			before := c.bytes.Load()
 			for _, e := range lists { // in the midst of a lookup
-				e.mu.RLock()
-				defer e.mu.RUnlock()
+				e.mu.rlock()
+				defer e.mu.runlock(lockPlain)
 			}
 			grown := &extentStatus{}
 			for k := range ondisk.LBlock(500) {
@@ -201,31 +201,31 @@ func TestExtentStatusBoundWithAllInUse(t *testing.T) {
 	lists := spread(c, 50)
 	before := c.bytes.Load()
 	for _, e := range lists {
-		e.mu.RLock()
-		defer e.mu.RUnlock()
+		e.mu.rlock()
+		defer e.mu.runlock(lockPlain)
 	}
 	grown := &extentStatus{}
-	grown.mu.Lock()
+	grown.mu.lock()
 	for l := range ondisk.LBlock(1000) {
 		grown.replaceLocked(2*l, uint64(2*l+1), &esRun{l: 2 * l, n: 1, st: esWritten, p: 7})
 	}
 	if !grown.accountLocked(c) {
 		t.Fatal("1000 runs more are within the bound")
 	}
-	grown.mu.Unlock()
-	grown.mu.RLock()
+	grown.mu.unlock()
+	grown.mu.rlock()
 	c.scanNs.Store(0)
 	go func() {
 		for c.scanNs.Load() == 0 { // the shrinker is not done yet
 			time.Sleep(time.Millisecond)
 		}
-		grown.mu.RUnlock()
+		grown.mu.runlock(lockPlain)
 	}()
 	c.reclaim(grown)
 	if n := c.bytes.Load(); n != before {
 		t.Errorf("%d bytes; bound %d, of which the lists in use have %d", n, c.max, before)
 	}
-	if _, ok := grown.lookup(c, 1, 0); ok {
+	if _, ok := grown.lookup(c, 0); ok {
 		t.Error("the list is still there")
 	}
 }
@@ -235,6 +235,6 @@ func BenchmarkExtentStatusLookup(b *testing.B) {
 	e.insert(c, esRun{l: 0, n: 1000, st: esWritten, p: 5000})
 	b.ReportAllocs()
 	for k := 0; k < b.N; k++ {
-		e.lookup(c, 12, ondisk.LBlock(k%1000))
+		e.lookup(c, ondisk.LBlock(k%1000))
 	}
 }

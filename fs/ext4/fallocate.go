@@ -28,6 +28,12 @@ func (f *File) Allocate(off, n int64, mode uint32) error {
 	i := f.i
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if err := i.mayAllocate(mode); err != nil {
+		return err
+	}
+	if err := i.leaveInline(f.root); err != nil {
+		return err
+	}
 	if i.raw.Flags&ondisk.InodeExtents == 0 {
 		return syscall.EOPNOTSUPP
 	}
@@ -117,12 +123,12 @@ func (i *Inode) punchHole(start, end uint64) error {
 		return nil
 	}
 	i.fs.alloc.DiscardInode(&i.pa)
-	h, err := i.fs.begin(creditsTruncate + creditsExtent)
+	h, err := i.fs.begin(creditsTruncate + creditsExtent + creditsEdges)
 	if err != nil {
 		return err
 	}
 	first0, last := (start+bs-1)&^(bs-1), end&^(bs-1)
-	err = i.zeroEdges(start, end)
+	err = i.zeroEdges(h, start, end)
 	if err == nil && first0 < last {
 		err = i.freeFrom(h, ondisk.LBlock(first0>>i.fs.blockBits), last>>i.fs.blockBits)
 	}
@@ -131,23 +137,29 @@ func (i *Inode) punchHole(start, end uint64) error {
 	return first(err, h.stop())
 }
 
+// creditsEdges is what zeroEdges takes where the data is logged.
+const creditsEdges = 2
+
 // zeroEdges zeroes the parts of [start, end) that are not whole blocks.
-func (i *Inode) zeroEdges(start, end uint64) error {
+func (i *Inode) zeroEdges(h *handle, start, end uint64) error {
 	bs := uint64(i.fs.blockSize)
 	up, down := (start+bs-1)&^(bs-1), end&^(bs-1)
 	if up > down { // within one block
-		return i.zeroWritten(start, end-start)
+		return i.zeroWritten(h, start, end-start)
 	}
-	if err := i.zeroWritten(start, up-start); err != nil {
+	if err := i.zeroWritten(h, start, up-start); err != nil {
 		return err
 	}
-	return i.zeroWritten(down, end-down)
+	return i.zeroWritten(h, down, end-down)
 }
 
 // zeroRange makes [start, end) unwritten blocks, zeroed at its edges.
 func (i *Inode) zeroRange(start, end uint64, keepSize, root bool) error {
 	bs := uint64(i.fs.blockSize)
-	if err := i.zeroEdges(start, end); err != nil {
+	err := i.fs.step(creditsInode+creditsEdges, func(h *handle) error {
+		return first(i.zeroEdges(h, start, end), i.markDirty(h))
+	})
+	if err != nil {
 		return err
 	}
 	if err := i.preallocate(start, end, keepSize, root); err != nil {

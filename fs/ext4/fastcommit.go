@@ -48,6 +48,9 @@ func (fs *FS) replayFastCommits(fc journal.FastCommits) ([]journal.BlockImage, e
 	if fc.Features != 0 {
 		return nil, mountErrorf(ErrUnsupported, "fast commits with unknown features %#x", fc.Features)
 	}
+	if fs.clusterBits > 0 {
+		return nil, mountErrorf(ErrUnsupported, "the journal holds fast commits of a bigalloc file system: let e2fsck or the kernel replay them")
+	}
 	over := blockdev.NewOverlay(fs.dev)
 	r, err := fs.newReplay(over)
 	if err != nil {

@@ -97,6 +97,9 @@ func (r *fcReplay) name(h *handle, tag journal.FastCommitTag, n *ondisk.FcName) 
 
 // initDir makes the first block of a directory, which no record has.
 func (r *fcReplay) initDir(h *handle, parent, i *Inode) error {
+	if i.inline() { // the INODE record has all of it
+		return nil
+	}
 	run, err := i.mapRun(0)
 	if err != nil || run.st != esHole {
 		return err

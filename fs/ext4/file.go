@@ -14,8 +14,8 @@ type File struct {
 	fs       *FS
 	i        *Inode
 	write    bool
-	root     bool   // the opener may use the blocks reserved for the superuser
-	unlock   func() // i.mu.RUnlock, made once: MapRead hands it out
+	root     bool // the opener may use the blocks reserved for the superuser
+	sync     bool // chattr +S: writes are durable when they return
 	released atomic.Bool
 }
 
@@ -55,9 +55,7 @@ func (i *Inode) mayOpen(flags uint32) error {
 		return syscall.EISDIR
 	case !i.isReg():
 		return syscall.ENXIO
-	case i.raw.Flags&(ondisk.InodeEncrypt|ondisk.InodeInlineData) != 0:
-		return syscall.EOPNOTSUPP
-	case writes && i.raw.Flags&ondisk.InodeJournalData != 0: // chattr +j: its data would have to be logged
+	case i.raw.Flags&ondisk.InodeEncrypt != 0:
 		return syscall.EOPNOTSUPP
 	case writes && i.raw.Flags&ondisk.InodeImmutable != 0:
 		return syscall.EPERM
@@ -71,13 +69,20 @@ func (i *Inode) mayOpen(flags uint32) error {
 
 // openFile takes over the caller's pin on i.
 func openFile(c *Caller, i *Inode, flags uint32) *File {
-	f := &File{fs: i.fs, i: i, unlock: i.mu.RUnlock, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
+	f := &File{fs: i.fs, i: i, write: flags&syscall.O_ACCMODE != syscall.O_RDONLY}
 	if f.write {
 		f.root = i.fs.mayUseRoot(c)
 		i.writers.Add(1)
+		i.mu.RLock()
+		f.sync = i.raw.Flags&ondisk.InodeSync != 0
+		i.mu.RUnlock()
 	}
 	return f
 }
+
+// Synchronous tells whether each write through the file is to be durable when
+// it returns: those that the kernel keeps in its cache are not.
+func (f *File) Synchronous() bool { return f.sync }
 
 // Ino is the number of the file's inode.
 func (f *File) Ino() ondisk.InodeNumber { return f.i.ino }
@@ -114,6 +119,9 @@ func (f *File) ReadAt(p []byte, off int64) (int, error) {
 
 // readLocked reads bytes that lie before the end of the file.
 func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
+	if i.inline() {
+		return i.readInline(p, off)
+	}
 	done := 0
 	for done < len(p) {
 		q := p[done:]
@@ -121,9 +129,15 @@ func (i *Inode) readLocked(p []byte, off uint64) (int, error) {
 		if err != nil {
 			return done, err
 		}
-		if r.st != esWritten {
+		switch {
+		case r.st != esWritten:
 			clear(q[:n])
-		} else if err := i.fs.readData(q[:n], i.fs.byteOf(r, off+uint64(done))); err != nil {
+		case i.journalsData():
+			err = i.readLogged(q[:n], r, off+uint64(done))
+		default:
+			err = i.fs.readData(q[:n], i.fs.byteOf(r, off+uint64(done)))
+		}
+		if err != nil {
 			return done, err
 		}
 		done += n
@@ -167,26 +181,4 @@ func (fs *FS) writeData(p []byte, at int64) error {
 		return fs.ioError(err)
 	}
 	return nil
-}
-
-// MapRead says where in the device's descriptor (blockdev.Fder) the n bytes
-// from off on are, cut at the end of the file, if they are written blocks in
-// one piece. Until release is called the mapping stays as it is: call it soon,
-// and nothing of the same file meanwhile. ok is false where ReadAt must be used.
-func (f *File) MapRead(off int64, n int) (seg Segment, release func(), ok bool) {
-	if !f.fs.ops.hasFd || off < 0 || n <= 0 {
-		return Segment{}, nil, false
-	}
-	i := f.i
-	i.accessed()
-	i.mu.RLock()
-	if size := i.raw.Size(); uint64(off) < size {
-		n = int(min(uint64(n), size-uint64(off)))
-		r, got, err := i.mapBytes(uint64(off), n)
-		if err == nil && got == n && r.st == esWritten {
-			return Segment{FdOff: f.fs.ops.fdBase + f.fs.byteOf(r, uint64(off)), Len: n}, f.unlock, true
-		}
-	}
-	i.mu.RUnlock()
-	return Segment{}, nil, false
 }

@@ -38,7 +38,9 @@ type geometry struct {
 	dirIndex         bool
 	dirNlink         bool
 	largeDir         bool
+	projects         bool   // inodes have a project
 	eaInode          bool   // large attribute values may be in inodes of their own
+	hasInline        bool   // small content may be in the inode
 	extraIsize       uint16 // i_extra_isize of new inodes
 	unsignedHash     bool
 	hashVersion      uint8 // s_def_hash_version
@@ -61,6 +63,8 @@ func makeGeometry(sb *ondisk.SuperBlock) geometry {
 		dirIndex:     sb.HasCompat(ondisk.CompatDirIndex),
 		dirNlink:     sb.HasROCompat(ondisk.ROCompatDirNlink),
 		largeDir:     sb.HasIncompat(ondisk.IncompatLargeDir),
+		hasInline:    sb.HasIncompat(ondisk.IncompatInlineData),
+		projects:     sb.HasROCompat(ondisk.ROCompatProject),
 		eaInode:      sb.HasIncompat(ondisk.IncompatEAInode),
 		unsignedHash: sb.UnsignedHash(), hashVersion: sb.DefHashVersion, hashSeed: sb.HashSeed,
 	}
@@ -92,11 +96,14 @@ func chooseExtraIsize(sb *ondisk.SuperBlock) uint16 {
 // goroutine.
 type FS struct {
 	geometry
-	opts  Options
-	csum  ondisk.Csum
-	dev   blockdev.Device // counts what it does
-	count *blockdev.Counting
-	cache *bcache.Cache
+	opts Options
+	csum ondisk.Csum
+
+	dataMode  DataMode        // not DataDefault; constant after Mount
+	tornSuper bool            // the superblock was taken from the journal
+	dev       blockdev.Device // counts what it does
+	count     *blockdev.Counting
+	cache     *bcache.Cache
 
 	super  superState
 	gdt    []*bcache.Buffer // descriptor blocks, pinned for the life of the mount
@@ -119,6 +126,7 @@ type FS struct {
 	replay *fcReplay // this file system exists only to replay fast commits
 
 	mmp       mmpState
+	quota     quotaState
 	unchecked bool // it was not cleanly unmounted before, and there is no journal
 
 	readOnly atomic.Bool  // nothing may be changed (any more)

@@ -1,5 +1,7 @@
 package ext4
 
+import "extfused/fs/ondisk"
+
 // Fsync makes the file's data durable, and its inode too; with datasync only as
 // much of the inode as is needed to read the data back.
 //
@@ -23,6 +25,11 @@ func (i *Inode) fsync(datasync bool) error {
 	}
 	i.fsyncMu.Lock()
 	defer i.fsyncMu.Unlock()
+	if i.lazy.Load() && !datasync {
+		if err := fs.writeLazy(i); err != nil {
+			return err
+		}
+	}
 	tid := i.syncTID.Load()
 	if datasync {
 		tid = i.datasyncTID.Load()
@@ -47,6 +54,20 @@ func (fs *FS) makeDurable(tid uint32, flush bool) error {
 		return nil
 	}
 	return fs.syncTID(0)
+}
+
+// syncNames makes changes of the directory's names durable if the mount or
+// the directory wants each to be. No lock is held.
+func (dir *Inode) syncNames() error {
+	if !dir.fs.opts.DirSync {
+		dir.mu.RLock()
+		flags := dir.raw.Flags
+		dir.mu.RUnlock()
+		if flags&(ondisk.InodeSync|ondisk.InodeDirsync) == 0 {
+			return nil
+		}
+	}
+	return dir.fsync(false)
 }
 
 // noteLoaded is for an inode that has just been read: whatever its earlier life

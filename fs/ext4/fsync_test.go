@@ -45,7 +45,7 @@ func TestFsyncWaitsForTheFlushOfAnother(t *testing.T) {
 	defer f.Release()
 	write := func() {
 		t.Helper()
-		if _, err := f.WriteAtFlags(make([]byte, 4096), 0, WriteCached); err != nil {
+		if _, err := f.WriteAtFlags(&Caller{}, make([]byte, 4096), 0, WriteCached); err != nil {
 			t.Fatal(err)
 		}
 	}

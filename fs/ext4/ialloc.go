@@ -17,6 +17,13 @@ import (
 // creditsNewInode.
 func (fs *FS) newInode(h *handle, dir *Inode, c *Caller, mode uint32) (*Inode, error) {
 	isDir := mode&ondisk.ModeFmt == ondisk.ModeDir
+	if fs.opts.QuotaLimits != 0 {
+		probe := &Inode{fs: fs}
+		fs.initInode(probe, dir, mode, c)
+		if err := probe.mayOwn(h); err != nil {
+			return nil, err
+		}
+	}
 	g, ok := fs.findGroup(dir, isDir)
 	if !ok {
 		return nil, syscall.ENOSPC
@@ -38,13 +45,21 @@ func (fs *FS) newInode(h *handle, dir *Inode, c *Caller, mode uint32) (*Inode, e
 	return i, nil
 }
 
+// random is a number that nobody has to guess.
+func (fs *FS) random() uint32 {
+	if fs.opts.Rand != nil {
+		return fs.opts.Rand()
+	}
+	return rand.Uint32()
+}
+
 // initInode fills the in-core inode of a new file.
 func (fs *FS) initInode(i, dir *Inode, mode uint32, c *Caller) {
 	r := &i.raw
 	r.Mode = uint16(mode)
 	r.LinksCount = 1
 	r.ExtraIsize = fs.extraIsize
-	r.Generation = rand.Uint32()
+	r.Generation = fs.random()
 	if c != nil {
 		r.SetUID(c.UID)
 		r.SetGID(c.GID)
@@ -66,6 +81,7 @@ func (fs *FS) initInode(i, dir *Inode, mode uint32, c *Caller) {
 		initExtentRoot(&r.Block)
 	}
 	i.seed = fs.csum.InodeSeed(i.ino, r.Generation)
+	i.life = r.Generation
 }
 
 // inheritGroup gives a new inode its directory's group where grpid or the
@@ -88,7 +104,7 @@ func inheritFlags(flags uint32, mode uint16) uint32 {
 	case ondisk.ModeDir:
 		return flags & ondisk.InodeInherited
 	case ondisk.ModeReg:
-		return flags & ondisk.InodeInheritedReg &^ ondisk.InodeJournalData // its data would have to be logged
+		return flags & ondisk.InodeInheritedReg
 	}
 	return flags & ondisk.InodeInheritedOther
 }
@@ -327,6 +343,7 @@ func (fs *FS) freeInode(h *handle, i *Inode) error {
 	if err := i.markDirty(h); err != nil {
 		return err
 	}
+	i.settleQuota(true)
 	fs.icache.remove(i)
 	g, idx := fs.groupOf(i.ino)
 	gr := &fs.groups[g]

@@ -134,7 +134,7 @@ func (fs *FS) tableRest(l ondisk.LBlock) uint32 {
 // When that fails nothing of the run is mapped. The caller marks the inode dirty.
 func (i *Inode) insertIndirect(h *handle, r esRun) error {
 	level, idx, span := i.fs.indirectPath(r.l)
-	if level < 0 || !fits32(r.p+ondisk.FsBlock(r.n-1)) {
+	if level < 0 || i.fs.clusterBits > 0 || !fits32(r.p+ondisk.FsBlock(r.n-1)) {
 		return syscall.EFBIG
 	}
 	table, k := i.raw.Block[:4*directBlocks], int(idx)
@@ -194,7 +194,7 @@ func (i *Inode) childTable(h *handle, table []byte, k int, b *bcache.Buffer) (*b
 	if err != nil {
 		return nil, err
 	}
-	i.addBlocks(1)
+	i.addMeta(1)
 	if !fits32(ondisk.FsBlock(child.Block())) {
 		defer child.Put()
 		return nil, first(syscall.EFBIG, i.freeRun(h, ondisk.FsBlock(child.Block()), 1, true))
@@ -334,6 +334,21 @@ func (f *indirectFreer) leaf(table []byte, b *bcache.Buffer, base uint64) error 
 		n := uint32(end - k)
 		if err := f.ready(b, 1+f.i.fs.groupsSpanned(n)*creditsGroup+creditsInode); err != nil {
 			return err
+		}
+		if i := f.i; i.blocksJournaled() {
+			if err := i.markDirty(f.h); err != nil {
+				return err
+			}
+			got, err := f.h.reserveRevokes(int(n), creditsTruncate)
+			if err != nil {
+				return err
+			}
+			k, n = end-got, uint32(got)
+			if b != nil { // the handle may have gone on in the next transaction
+				if err := f.h.getWrite(b); err != nil {
+					return err
+				}
+			}
 		}
 		blk := at(k)
 		clear(table[4*k : 4*end])

@@ -32,12 +32,21 @@ type Inode struct {
 	mu  sync.RWMutex
 	raw ondisk.Inode // +checklocks:mu
 
+	// life is i_generation as it was when the inode came into memory.
+	life uint32
+
+	// linkable: Tmpfile made it, and Link may give it its first name.
+	linkable bool // +checklocks:mu
+
 	seed uint32 // of the checksums of the inode's own blocks; constant after load
 
 	// pa is mballoc's part of the inode; it has its own lock.
 	pa mballoc.InodeState
 
 	inodeOps // what the operations keep in core
+
+	// lazy: a time is newer than on the device, see atime.go.
+	lazy atomic.Bool
 
 	// syncTID and datasyncTID are the transactions that fsync and fdatasync
 	// must wait for; 0 when there is none.
@@ -52,6 +61,9 @@ type Inode struct {
 	// file; the links are guarded by orphans.mu.
 	orphan                 atomic.Bool
 	orphanPrev, orphanNext *Inode
+	// orphanSlot is its place in the orphan file, counted from 1; 0: it is on the
+	// list. Guarded by mu.
+	orphanSlot int
 
 	// refs counts lookups, open files and pins. It only leaves zero under the
 	// shard's lock.
@@ -209,6 +221,15 @@ func (fs *FS) iputN(i *Inode, n int64) {
 		i.state = inodeEvicting
 		sh.mu.Unlock()
 		fs.evict(i)
+		return
+	}
+	if i.lazy.Load() && fs.writable() == nil {
+		i.refs.Add(1)
+		sh.mu.Unlock()
+		if err := fs.writeLazy(i); err != nil {
+			fs.logf(LevelWarn, "inode %d: writing its times: %v", i.ino, err)
+		}
+		fs.iputN(i, 1)
 		return
 	}
 	if i.orphan.Load() { // a truncate that failed half-way: the list holds it
@@ -378,7 +399,9 @@ func (fs *FS) loadInode(i *Inode) error {
 		return err
 	}
 	i.seed = fs.csum.InodeSeed(i.ino, i.raw.Generation)
+	i.life = i.raw.Generation
 	i.noteLoaded()
+	i.startCharge()
 	return nil
 }
 
@@ -421,6 +444,7 @@ func (i *Inode) markDirty(h *handle) error {
 	if err := h.getWrite(b); err != nil {
 		return err
 	}
+	i.settleQuota(false)
 	i.encode(b.Data()[off : off+i.fs.inodeSize])
 	i.syncTID.Store(h.tid())
 	return h.dirty(b)
@@ -438,7 +462,7 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	if err := h.getWrite(b); err != nil {
 		return err
 	}
-	if i.orphan.Load() {
+	if i.onOrphanList() {
 		i.fs.orphans.mu.Lock()
 		err = edit(slot)
 		i.fs.orphans.mu.Unlock()
@@ -453,10 +477,16 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	return err
 }
 
+// onOrphanList tells whether i is on the list, rather than in the orphan file.
+func (i *Inode) onOrphanList() bool { return i.orphan.Load() && i.orphanSlot == 0 }
+
 // encode writes the inode over its bytes. While an inode is on the orphan
 // list its i_dtime, and so its checksum, belongs to the list's lock.
 func (i *Inode) encode(slot []byte) {
-	if i.orphan.Load() {
+	if i.lazy.Load() {
+		i.lazy.Store(false)
+	}
+	if i.onOrphanList() {
 		i.fs.orphans.mu.Lock()
 		defer i.fs.orphans.mu.Unlock()
 	}
@@ -473,6 +503,7 @@ func (i *Inode) writeNew(h *handle, b *bcache.Buffer) error {
 	}
 	slot := b.Data()[off : off+i.fs.inodeSize]
 	clear(slot)
+	i.settleQuota(false)
 	i.encode(slot)
 	i.syncTID.Store(h.tid())
 	i.datasyncTID.Store(h.tid())
@@ -492,7 +523,7 @@ func (i *Inode) isLink() bool { return i.raw.Mode&ondisk.ModeFmt == ondisk.ModeL
 func (i *Inode) attrLocked() Attr {
 	r, fs := &i.raw, i.fs
 	a := Attr{
-		Ino: i.ino, Generation: r.Generation, Mode: uint32(r.Mode), Nlink: uint32(r.LinksCount),
+		Ino: i.ino, Generation: r.Generation, Life: i.life, Mode: uint32(r.Mode), Nlink: uint32(r.LinksCount),
 		UID: r.UID(), GID: r.GID(), Size: r.Size(), Blocks: r.Sectors(fs.hugeFile, fs.blockBits),
 		Atime: Time(r.Atime()), Mtime: Time(r.Mtime()), Ctime: Time(r.Ctime()),
 		Flags: r.Flags, ProjectID: r.Projid,
@@ -547,6 +578,9 @@ func (fs *FS) evictInode(i *Inode) error {
 
 // hasBlocks tells whether there is anything for truncate to free.
 func (i *Inode) hasBlocks() bool {
+	if i.inline() {
+		return false
+	}
 	switch i.raw.Mode & ondisk.ModeFmt {
 	case ondisk.ModeReg, ondisk.ModeDir:
 		return i.raw.Size() != 0 || i.raw.BlocksLo != 0 || i.raw.BlocksHi != 0

@@ -54,8 +54,8 @@ const (
 	// creditsDirDelete: the leaf and the directory's inode.
 	creditsDirDelete = 1 + creditsInode
 	// creditsXattr: an attribute block changed or replaced: old and new block,
-	// the group of each, and the inode.
-	creditsXattr = 2 + 2*creditsGroup + creditsInode
+	// the group of each, the inode, and the superblock for the feature.
+	creditsXattr = 2 + 2*creditsGroup + creditsInode + creditsSuper
 	// creditsTruncate: what one step of a truncate starts with: the inode, the
 	// path in the extent tree, the superblock, and a few groups that blocks
 	// are freed in. When it runs low the step restarts its handle.
@@ -88,6 +88,9 @@ func (fs *FS) begin(credits int) (*handle, error) {
 		fs.unlogged.mu.RLock()
 		return h, nil
 	}
+	if fs.quota.on {
+		credits += creditsQuota
+	}
 	jh, err := fs.jnl.Begin(min(credits, fs.maxCredits()))
 	if err != nil {
 		handlePool.Put(h)
@@ -101,9 +104,12 @@ func (fs *FS) begin(credits int) (*handle, error) {
 func (h *handle) stop() error {
 	fs := h.fs
 	var err error
+	if fs.quota.on && !h.dead {
+		err = fs.flushQuota(h)
+	}
 	switch {
 	case h.jh != nil:
-		err = fs.journalError(h.jh.Stop())
+		err = first(err, fs.journalError(h.jh.Stop()))
 	case !h.dead:
 		fs.unlogged.mu.RUnlock()
 	}
@@ -169,6 +175,12 @@ func (h *handle) ensure(n int) bool {
 // was done so far must be consistent by itself. On error the handle is still
 // to be stopped.
 func (h *handle) restart(credits int) error {
+	if h.fs.quota.on && !h.dead {
+		if err := h.fs.flushQuota(h); err != nil {
+			return err
+		}
+		credits += creditsQuota
+	}
 	if h.jh == nil {
 		if !h.dead { // let a write-back in
 			h.fs.unlogged.mu.RUnlock()
@@ -220,7 +232,7 @@ func (fs *FS) journalError(err error) error {
 // syncTID makes everything durable that transaction tid (of inode.syncTID)
 // contains, and data written before the call; 0 flushes the data alone.
 func (fs *FS) syncTID(tid uint32) error {
-	if err := fs.stoppedErr(); err != nil {
+	if err := first(fs.stoppedErr(), fs.writeLazies()); err != nil {
 		return err
 	}
 	if fs.jnl == nil {
@@ -306,7 +318,7 @@ func (fs *FS) Sync() error {
 	if fs.readOnly.Load() {
 		return fs.stoppedErr()
 	}
-	if err := fs.stoppedErr(); err != nil {
+	if err := first(fs.stoppedErr(), fs.writeLazies()); err != nil {
 		return err
 	}
 	if fs.jnl == nil {

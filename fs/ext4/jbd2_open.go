@@ -18,7 +18,7 @@ const defaultCommit = journal.DefaultCommitInterval
 // superblock as it is after the replay, and the journal, nil if there is none
 // or it is not to be used.
 func (fs *FS) openJournal(sb *ondisk.SuperBlock) (*journal.Journal, *ondisk.SuperBlock, error) {
-	dirty := sb.HasIncompat(ondisk.IncompatRecover)
+	dirty := sb.HasIncompat(ondisk.IncompatRecover) || fs.tornSuper
 	if !sb.HasCompat(ondisk.CompatHasJournal) {
 		if dirty {
 			return nil, nil, ondisk.Corrupt("superblock: needs recovery, but there is no journal")
@@ -83,7 +83,10 @@ func (fs *FS) journalParams(sb *ondisk.SuperBlock) (journal.Params, error) {
 	}
 	if sb.JournalInum == 0 {
 		if fs.opts.JournalDev == nil {
-			return p, mountErrorf(ErrBadOption, "the journal is on another device: name it with -o journal_path=")
+			return p, mountErrorf(ErrBadOption, "the journal is on another device, with UUID %s: name it with -o journal_path=", formatUUID(sb.JournalUUID))
+		}
+		if err := (ExternalJournal{UUID: sb.JournalUUID}).check(fs.opts.JournalDev); err != nil {
+			return p, err
 		}
 		p.LogDev = fs.opts.JournalDev
 		p.Runs = journal.ExternalRuns(p.LogDev, fs.blockSize)
@@ -108,9 +111,6 @@ func (fs *FS) journalParams(sb *ondisk.SuperBlock) (journal.Params, error) {
 func (fs *FS) startJournal(jnl *journal.Journal) error {
 	if jnl == nil {
 		return nil
-	}
-	if err := fs.clearJournalErrno(jnl); err != nil {
-		return err
 	}
 	if err := jnl.SetFeatures(fs.journalFeatures()); err != nil {
 		return err
@@ -147,29 +147,35 @@ func (fs *FS) journalFeatures() (journal.FeatureCompat, journal.FeatureIncompat)
 	return 0, f
 }
 
-// clearJournalErrno takes note of an abort that the log remembers: the file
-// system has errors from now on.
-func (fs *FS) clearJournalErrno(jnl *journal.Journal) error {
-	no := jnl.Errno()
-	if no == 0 {
-		return nil
-	}
-	fs.logf(LevelWarn, "the journal was aborted in an earlier mount (errno %d): e2fsck is advised", -no)
-	if err := fs.writeSuperDirect(func(sb *ondisk.SuperBlock) { sb.State |= ondisk.StateError }); err != nil {
-		return fs.ioError(err)
-	}
-	return jnl.ClearErrno()
-}
-
-// closeJournal brings everything home.
+// closeJournal brings everything home, and says in the superblock that it is.
 func (fs *FS) closeJournal() error {
 	switch {
 	case fs.opts.ReadOnly:
 		return nil
 	case fs.jnl != nil:
-		return fs.jnl.Close()
+		return fs.closeLog()
 	case fs.stopped.Load() != 0:
 		return nil
 	}
-	return fs.syncUnlogged()
+	if err := fs.syncUnlogged(); err != nil || fs.writable() != nil {
+		return err
+	}
+	return fs.writeSuperDirect(fs.unmounted)
+}
+
+// closeLog empties the log before the superblock's last change, since with that
+// change at home nobody need look at the log any more.
+func (fs *FS) closeLog() error {
+	logged := fs.csum.Metadata() && fs.writable() == nil
+	if logged && fs.jnl.Flush() == nil {
+		if err := fs.logSuper(fs.unmounted); err != nil {
+			fs.jnl.Close()
+			return err
+		}
+	}
+	err := fs.jnl.Close()
+	if err != nil || logged || fs.writable() != nil {
+		return err
+	}
+	return fs.writeSuperDirect(fs.unmounted)
 }

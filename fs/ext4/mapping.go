@@ -21,7 +21,7 @@ const maxLBlocks = 1<<32 - 1
 // mapRun says what logical block l is, and how far that goes on. The run
 // starts at l and has at least one block; it may end earlier than the real one.
 func (i *Inode) mapRun(l ondisk.LBlock) (esRun, error) {
-	if r, ok := i.es.lookup(i.fs.ops.es, i.ino, l); ok {
+	if r, ok := i.es.lookup(i.fs.ops.es, l); ok {
 		return r, nil
 	}
 	return i.mapFromTree(l)
@@ -59,6 +59,9 @@ func (i *Inode) runOf(e extent.Extent, mapped bool) (esRun, error) {
 	}
 	if !i.fs.validBlocks(r.p, uint64(r.n)) {
 		return r, i.fs.report(&ondisk.CorruptError{What: "extent outside of the file system", Inode: i.ino, Block: r.p})
+	}
+	if mask := uint64(1)<<i.fs.clusterBits - 1; (uint64(r.p)^uint64(r.l))&mask != 0 {
+		return r, i.fs.report(&ondisk.CorruptError{What: "extent at another place of its cluster than the file has it", Inode: i.ino, Block: r.p})
 	}
 	return r, nil
 }
@@ -154,7 +157,7 @@ func (t *treeOp) New() (ondisk.FsBlock, []byte, error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	t.i.addBlocks(1)
+	t.i.addMeta(1)
 	t.bufs = append(t.bufs, treeBuf{b: b, writable: true})
 	return ondisk.FsBlock(b.Block()), b.Data(), nil
 }
@@ -230,7 +233,8 @@ const maxAlloc = ondisk.ExtentMaxUnwrittenLen
 
 // allocRun allocates up to n blocks for the start of hole, a run as mapRun gave
 // it; size is what the file's size will be, in bytes. The blocks are in nobody's
-// map yet: insertRun or freeRun follows in the same handle.
+// map yet: insertRun or freeRun follows in the same handle. With bigalloc they
+// come in whole clusters, of which a file's logical cluster has got one or none.
 func (i *Inode) allocRun(h *handle, hole esRun, n uint32, size uint64, kind allocKind) (ondisk.FsBlock, uint32, error) {
 	req := allocReq{logical: hole.l, n: min(n, hole.n, maxAlloc), size: size}
 	if i.raw.Flags&ondisk.InodeExtents == 0 {
@@ -248,17 +252,24 @@ func (i *Inode) allocRun(h *handle, hole esRun, n uint32, size uint64, kind allo
 	if err := i.neighbours(hole, &req); err != nil {
 		return 0, 0, err
 	}
+	if err := i.clipToClusters(hole, &req); err != nil {
+		return 0, 0, err
+	}
+	var err error
+	if req.n, err = i.quotaRoom(h, req.n); err != nil {
+		return 0, 0, err
+	}
 	p, got, err := i.fs.allocBlocks(h, i, &req)
 	if err != nil {
 		return 0, 0, err
 	}
-	if !i.addBlocks(int64(got)) {
+	if !i.addBlocks(i.fs.clusterBlocks(p, got)) {
 		return 0, 0, first(syscall.EFBIG, i.fs.freeBlocks(h, i, p, got, false))
 	}
 	return p, got, nil
 }
 
-// neighbours fills in what is mapped right before the hole and behind it, or
+// neighbours fills in what is mapped before the hole and right behind it, or
 // else where blocks of that place would be best.
 func (i *Inode) neighbours(hole esRun, req *allocReq) error {
 	if hole.end() < maxLBlocks {
@@ -285,6 +296,15 @@ func (i *Inode) neighbours(hole esRun, req *allocReq) error {
 	}
 	t := openTree(i, nil)
 	defer t.close()
+	left, _, ok, _, err := t.Neighbours(hole.l)
+	if err != nil {
+		return i.fs.report(ondisk.InInode(err, i.ino))
+	}
+	if ok { // with a gap between
+		req.left = ondisk.LBlock(left.End() - 1)
+		req.leftPhys, req.hasLeft = left.At(req.left), true
+		return nil
+	}
 	req.goal, req.hasGoal = t.FindGoal(hole.l)
 	return nil
 }
@@ -298,11 +318,11 @@ func (i *Inode) addBlocks(n int64) bool {
 }
 
 // blocksJournaled tells whether the blocks that i maps went through the journal:
-// those of directories and of symlinks. Freeing them must revoke them, or a
+// those of directories, of symlinks and of files whose data is logged. Freeing them must revoke them, or a
 // replay writes an old target over whatever the block holds by then.
 func (i *Inode) blocksJournaled() bool {
 	f := i.raw.Mode & ondisk.ModeFmt
-	return f == ondisk.ModeDir || f == ondisk.ModeLnk
+	return f == ondisk.ModeDir || f == ondisk.ModeLnk || i.journalsData()
 }
 
 // freeRun gives blocks back that are mapped nowhere any more; metadata says
@@ -311,14 +331,21 @@ func (i *Inode) freeRun(h *handle, p ondisk.FsBlock, n uint32, metadata bool) er
 	if err := i.fs.freeBlocks(h, i, p, n, metadata); err != nil {
 		return err
 	}
-	i.addBlocks(-int64(n))
+	i.addBlocks(-i.fs.clusterBlocks(p, n))
 	return nil
 }
+
+// addMeta counts n more (or less) blocks of metadata, each of which has a
+// cluster of its own.
+func (i *Inode) addMeta(n int64) { i.addBlocks(n << i.fs.clusterBits) }
 
 // allocInsert allocates, fills by the given function and maps up to n blocks of
 // a hole, in h. When something fails nothing of it remains.
 func (i *Inode) allocInsert(h *handle, hole esRun, n uint32, size uint64, kind allocKind, st extentState, fill func(r esRun) error) (esRun, error) {
-	p, got, err := i.allocRun(h, hole, n, size, kind)
+	p, got, implied, err := i.impliedRun(hole, n)
+	if err == nil && !implied {
+		p, got, err = i.allocRun(h, hole, n, size, kind)
+	}
 	if err != nil {
 		return esRun{}, err
 	}
@@ -329,8 +356,11 @@ func (i *Inode) allocInsert(h *handle, hole esRun, n uint32, size uint64, kind a
 	if err == nil {
 		err = i.insertRun(h, r)
 	}
+	if err != nil && !implied {
+		err = first(err, i.freeRun(h, p, got, i.blocksJournaled()))
+	}
 	if err != nil {
-		return esRun{}, first(err, i.freeRun(h, p, got, false))
+		return esRun{}, err
 	}
 	return r, nil
 }

@@ -2,7 +2,6 @@ package ext4
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"syscall"
 	"testing"
@@ -11,57 +10,47 @@ import (
 	"extfused/fs/ondisk"
 )
 
-// Modes that we do not have are refused by name.
-func TestDataModesRefused(t *testing.T) {
-	dev := ext4test.Load(t, ext4test.Mke2fs(t, 8<<20))
+// Modes that contradict each other or the image are refused by name.
+func TestModesRefused(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
+		mk   []string
 		text string
 	}{
-		{Options{Data: DataJournal}, "data=journal"},
-		{Options{AsyncCommit: true}, "journal_async_commit needs data=writeback"},
+		{o: Options{AsyncCommit: true}, text: "journal_async_commit needs data=writeback"},
+		{o: Options{Data: DataJournal}, mk: []string{"-O", "^has_journal"}, text: "data=journal needs a journal"},
 	} {
-		_, err := Mount(dev, c.o)
+		_, err := Mount(ext4test.Load(t, ext4test.Mke2fs(t, 8<<20, c.mk...)), c.o)
 		if !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%+v: %v", c.o, err)
 		}
 	}
 }
 
-// A superblock that wants data=journal is told of, and a file with chattr +j
-// is not written past the journal.
-func TestJournalDataIsNotSilent(t *testing.T) {
-	image := ext4test.Mke2fs(t, 16<<20)
-	m := mountImage(t, image, Options{})
-	if err := writeSynced(m.FS, "j", []byte("logged")); err != nil {
-		t.Fatal(err)
-	}
-	m.unmount()
-	ext4test.DebugfsW(t, image, fmt.Sprintf("set_inode_field /j flags %#x", ondisk.InodeExtents|ondisk.InodeJournalData))
-	dev := ext4test.Load(t, image)
-	changeSuper(t, dev, func(sb *ondisk.SuperBlock) { sb.DefaultMountOpts |= ondisk.DefmDataJournal })
-	var log []string
-	fs, err := Mount(dev, Options{Logf: func(_ Level, format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer fs.Unmount(t.Context())
-	if !strings.Contains(strings.Join(log, "\n"), "data=journal") {
-		t.Errorf("the log is silent: %q", log)
-	}
-	a, err := fs.Lookup(RootIno, "j")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := fs.Open(a.Ino, syscall.O_RDWR); err != syscall.EOPNOTSUPP {
-		t.Errorf("open for writing: %v", err)
-	}
-	set := SetAttr{Valid: SetFlags, Flags: ondisk.InodeJournalData}
-	if _, err := fs.SetAttr(&Caller{}, RootIno, &set); err != syscall.EOPNOTSUPP {
-		t.Errorf("chattr +j: %v", err)
-	}
-	if b, err := readPath(fs, "j"); err != nil || string(b) != "logged" {
-		t.Errorf("reading: %q, %v", b, err)
+// data= goes before the superblock's default.
+func TestDefaultDataMode(t *testing.T) {
+	for _, c := range []struct {
+		defm uint32
+		o    DataMode
+		want DataMode
+	}{
+		{0, DataDefault, DataOrdered},
+		{ondisk.DefmDataJournal, DataDefault, DataJournal},
+		{ondisk.DefmDataWriteback, DataDefault, DataWriteback},
+		{ondisk.DefmDataJournal, DataOrdered, DataOrdered},
+	} {
+		dev := ext4test.Load(t, ext4test.Mke2fs(t, 8<<20))
+		changeSuper(t, dev, func(sb *ondisk.SuperBlock) { sb.DefaultMountOpts |= c.defm })
+		fs, err := Mount(dev, Options{Data: c.o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fs.dataMode != c.want {
+			t.Errorf("default %#x, option %d: mode %d, want %d", c.defm, c.o, fs.dataMode, c.want)
+		}
+		if err := fs.Unmount(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

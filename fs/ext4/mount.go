@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"extfused/blockdev"
@@ -24,6 +25,10 @@ func Mount(dev blockdev.Device, o Options) (*FS, error) {
 		return nil, err
 	}
 	sb, err := readSuper(dev, superOffset(&o))
+	torn := err == errSuperChecksum
+	if torn {
+		sb, err = loggedSuper(dev, sb, &o)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -31,11 +36,17 @@ func Mount(dev blockdev.Device, o Options) (*FS, error) {
 		return nil, err
 	}
 	fs := newFS(sb, o)
-	if sb.DefaultMountOpts&ondisk.DefmDataMode == ondisk.DefmDataJournal && !o.ReadOnly {
-		fs.logf(LevelWarn, "the superblock's default is data=journal, which is not supported: file data is not logged")
+	if fs.tornSuper = torn; torn {
+		fs.logf(LevelWarn, "the superblock's checksum is wrong: it is taken from the journal")
+	}
+	if err := fs.chooseDataMode(sb); err != nil {
+		return nil, err
 	}
 	fs.setDevice(dev)
 	if err := fs.bringUp(sb); err != nil {
+		if fs.jnl != nil {
+			fs.jnl.Close()
+		}
 		fs.stopMMP(true)
 		fs.tearDown()
 		return nil, err
@@ -50,10 +61,6 @@ func (o *Options) check(dev blockdev.Device) error {
 		return mountErrorf(ErrBadOption, "noload needs ro")
 	case !o.ReadOnly && dev.ReadOnly():
 		return mountErrorf(ErrReadOnly, "the image cannot be written: mount it with -o ro")
-	case o.Data == DataJournal:
-		return mountErrorf(ErrBadOption, "data=journal is not supported: use data=ordered, which logs all but the data")
-	case o.AsyncCommit && o.Data == DataOrdered:
-		return mountErrorf(ErrBadOption, "journal_async_commit needs data=writeback: with data=ordered a commit has to wait for the data")
 	}
 	return nil
 }
@@ -105,7 +112,10 @@ func newFS(sb *ondisk.SuperBlock, o Options) *FS {
 const defaultMaxInodes = 16384
 
 // setDevice makes everything go through a counter.
-func (fs *FS) setDevice(dev blockdev.Device) { fs.dev, fs.count = blockdev.NewCounting(dev) }
+func (fs *FS) setDevice(dev blockdev.Device) {
+	fs.count = blockdev.NewCounting(dev)
+	fs.dev = fs.count
+}
 
 // bringUp is the rest of Mount; on error the caller tears down.
 func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
@@ -132,10 +142,13 @@ func (fs *FS) bringUp(sb *ondisk.SuperBlock) error {
 		return fs.openRoot()
 	}
 	fs.warnState(sb)
-	if err := fs.markMounted(jnl != nil); err != nil {
-		return fs.ioError(err)
-	}
 	if err := fs.startJournal(jnl); err != nil {
+		return err
+	}
+	if err := fs.markMounted(); err != nil {
+		return fs.report(err)
+	}
+	if err := fs.openQuotas(sb); err != nil {
 		return err
 	}
 	if err := fs.cleanOrphans(sb); err != nil {
@@ -172,6 +185,9 @@ func (fs *FS) startAllocator(sb *ondisk.SuperBlock) error {
 		Clusters:      (fs.blocks - uint64(fs.firstDataBlock) + 1<<fs.clusterBits - 1) >> fs.clusterBits,
 		BlockSizeBits: fs.blockBits, ClusterBits: fs.clusterBits, FlexSize: 1 << fs.flexBits,
 		Stripe: stripe >> fs.clusterBits,
+	}
+	if fs.opts.Rand != nil {
+		geo.CPUs = 1
 	}
 	a, err := mballoc.New(geo, blockReader{fs}, mballoc.Options{
 		RootClusters: sb.ReservedBlocks() >> fs.clusterBits, ReservedClusters: fs.reservedClusters(),
@@ -258,12 +274,23 @@ func (fs *FS) journalBlocks(sb *ondisk.SuperBlock) uint64 {
 // markMounted writes the superblock of a file system that is in use: with a
 // journal it needs recovery from now on, without one it is not valid. Times
 // and counts are the kernel's.
-func (fs *FS) markMounted(journaled bool) error {
-	return fs.writeSuperDirect(func(sb *ondisk.SuperBlock) {
-		if journaled {
+//
+// That the journal was aborted in an earlier mount is taken note of: the file system
+// has errors from now on.
+func (fs *FS) markMounted() error {
+	errno := int32(0)
+	if fs.jnl != nil {
+		errno = fs.jnl.Errno()
+	}
+	err := fs.changeSuper(func(sb *ondisk.SuperBlock) {
+		if fs.jnl != nil {
 			sb.SetIncompat(ondisk.IncompatRecover, true)
+			sb.SetROCompat(ondisk.ROCompatOrphanPresent, sb.HasCompat(ondisk.CompatOrphanFile))
 		} else {
 			sb.State &^= ondisk.StateValid
+		}
+		if errno != 0 {
+			sb.State |= ondisk.StateError
 		}
 		sb.MntCount++
 		if sb.MaxMntCount == 0 {
@@ -275,6 +302,11 @@ func (fs *FS) markMounted(journaled bool) error {
 			copy(sb.LastMounted[:len(sb.LastMounted)-1], fs.opts.LastMounted)
 		}
 	})
+	if err != nil || errno == 0 {
+		return err
+	}
+	fs.logf(LevelWarn, "the journal was aborted in an earlier mount (errno %d): e2fsck is advised", -errno)
+	return fs.jnl.ClearErrno()
 }
 
 // warnState tells the operator what the superblock says of the time before: a
@@ -307,8 +339,16 @@ func lastError(sb *ondisk.SuperBlock) string {
 	return fmt.Sprintf(", the last at %s: %s (inode %d, block %d)", at, what, sb.LastErrorIno, sb.LastErrorBlock)
 }
 
-// startWork spawns the write-back of a mount without a journal.
+// startWork spawns the background work of a mount: learning what groups have
+// free, and the write-back of a mount without a journal.
 func (fs *FS) startWork() {
+	if !fs.opts.NoPrefetch {
+		fs.work.Add(1)
+		go func() {
+			defer fs.work.Done()
+			fs.warmGroups(fs.pause)
+		}()
+	}
 	if fs.jnl != nil {
 		return
 	}
@@ -346,34 +386,30 @@ func (fs *FS) unmount() error {
 	fs.work.Wait()
 	if !fs.opts.ReadOnly && fs.stopped.Load() == 0 {
 		fs.evictUnlinked()
+		if err := fs.writeLazies(); err != nil {
+			fs.logf(LevelWarn, "writing times at unmount: %v", err)
+		}
 	}
 	fs.health.reports.Wait()
 	err := fs.closeJournal()
 	fs.health.reports.Wait() // closing may have failed and reported
-	if err == nil && fs.writable() == nil {
-		err = fs.markUnmounted()
-	}
 	err = first(err, fs.stopMMP(fs.stopped.Load() == 0))
 	fs.readOnly.Store(true)
 	fs.tearDown()
 	return err
 }
 
-// markUnmounted writes the superblock of a file system that is not in use.
-func (fs *FS) markUnmounted() error {
-	written := fs.count.Stats().WriteBytes >> 10
-	err := fs.writeSuperDirect(func(sb *ondisk.SuperBlock) {
-		sb.SetIncompat(ondisk.IncompatRecover, false)
-		if !fs.unchecked {
-			sb.State |= ondisk.StateValid
-		}
-		sb.KbytesWritten += written
-		fs.syncCounts(sb)
-	})
-	if err != nil {
-		return err
+// unmounted makes the superblock that of a file system that is not in use.
+func (fs *FS) unmounted(sb *ondisk.SuperBlock) {
+	sb.SetIncompat(ondisk.IncompatRecover, false)
+	if fs.orphans.file.entries() == 0 {
+		sb.SetROCompat(ondisk.ROCompatOrphanPresent, false)
 	}
-	return fs.dev.Flush()
+	if !fs.unchecked {
+		sb.State |= ondisk.StateValid
+	}
+	sb.KbytesWritten += fs.count.Stats().WriteBytes >> 10
+	fs.syncCounts(sb)
 }
 
 // tearDown drops what the mount holds in memory.
@@ -382,6 +418,7 @@ func (fs *FS) tearDown() {
 		fs.super.buf.Put()
 		fs.super.buf = nil
 	}
+	fs.orphans.file.put()
 	fs.putGroups()
 }
 
@@ -423,4 +460,4 @@ func (fs *FS) Shutdown(mode ShutdownMode) error {
 	return err
 }
 
-var errShutdown = errors.New("shut down on request")
+var errShutdown = fmt.Errorf("on request: %w", syscall.ESHUTDOWN)

@@ -122,7 +122,9 @@ func (fs *FS) makeInode(c *Caller, parent ondisk.InodeNumber, name string, n *ne
 	for try := 0; ; {
 		i, err := fs.makeInDir(c, dir, name, n)
 		if err == nil {
-			return i, nil
+			if err = dir.syncNames(); err == nil {
+				return i, nil
+			}
 		}
 		if i != nil { // made, but its name could not be
 			fs.iput(i)
@@ -178,7 +180,10 @@ func (dir *Inode) mayMake(name string, n *newNode) error {
 	if err := dir.checkDir(); err != nil {
 		return err
 	}
-	if n.isDir() && dir.linksFull() {
+	switch {
+	case dir.immutable():
+		return dir.unlessExists(name, syscall.EPERM)
+	case n.isDir() && dir.linksFull():
 		return dir.unlessExists(name, syscall.EMLINK)
 	}
 	return nil
@@ -244,7 +249,8 @@ func (i *Inode) abandon(h *handle) error {
 }
 
 // Link makes another name of an inode. EPERM for directories, EMLINK at 65000
-// names. It takes one lookup reference.
+// names, ENOENT for a file without names, unless Tmpfile made it so. It takes
+// one lookup reference.
 func (fs *FS) Link(ino, newParent ondisk.InodeNumber, newName string) (Attr, error) {
 	if err := checkName(newName); err != nil {
 		return Attr{}, err
@@ -259,7 +265,10 @@ func (fs *FS) Link(ino, newParent ondisk.InodeNumber, newName string) (Attr, err
 		return Attr{}, err
 	}
 	defer fs.iput(dir)
-	if err := fs.linkLocking(i, dir, newName); err != nil {
+	if err = fs.linkLocking(i, dir, newName); err == nil {
+		err = dir.syncNames()
+	}
+	if err != nil {
 		fs.iput(i)
 		return Attr{}, err
 	}
@@ -276,15 +285,23 @@ func (fs *FS) linkLocking(i, dir *Inode, name string) error {
 	switch {
 	case i.isDir():
 		return syscall.EPERM
-	case i.raw.LinksCount == 0:
+	case i.frozen() || dir.immutable():
+		return dir.unlessExists(name, syscall.EPERM)
+	case i.raw.LinksCount == 0 && !i.linkable:
 		return syscall.ENOENT
 	case i.raw.LinksCount >= ondisk.LinkMax:
 		return syscall.EMLINK
 	}
-	return fs.step(creditsDirInsert+creditsInode, func(h *handle) error {
+	return fs.step(creditsDirInsert+creditsInode+creditsOrphan, func(h *handle) error {
 		h.root = true
 		if err := dir.dirInsert(h, name, i); err != nil {
 			return first(err, dir.markDirty(h)) // the directory may be a block longer
+		}
+		if i.raw.LinksCount == 0 { // of Tmpfile: from now on it lives by its name
+			if err := fs.orphanDel(h, i); err != nil {
+				return first(err, dir.markDirty(h))
+			}
+			i.linkable = false
 		}
 		now := fs.timestamp()
 		i.raw.LinksCount++
@@ -328,6 +345,9 @@ func (fs *FS) remove(parent ondisk.InodeNumber, name string, wantDir bool) error
 	err = fs.removeLocked(&e, wantDir)
 	locks.unlock()
 	fs.iput(e.child)
+	if err == nil {
+		err = dir.syncNames()
+	}
 	return err
 }
 
@@ -351,9 +371,13 @@ func (fs *FS) removeLocked(e *entry, wantDir bool) error {
 
 // mayRemove checks the kind of the entry's inode, and that a directory is empty.
 func (e *entry) mayRemove(wantDir bool) error {
-	switch {
-	case e.child == e.dir: // "." in a damaged image too
+	if e.child == e.dir { // "." in a damaged image too
 		return syscall.EINVAL
+	}
+	if err := e.mayLose(); err != nil {
+		return err
+	}
+	switch {
 	case wantDir && !e.child.isDir():
 		return syscall.ENOTDIR
 	case !wantDir && e.child.isDir():

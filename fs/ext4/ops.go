@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"extfused/blockdev"
 	"extfused/fs/htree"
 	"extfused/fs/ondisk"
 )
@@ -18,9 +17,7 @@ type opsState struct {
 
 	xattrs xattrShares
 
-	hasFd  bool // file data may be read through fd directly
-	fdBase int64
-	bufs   sync.Pool // *[]byte, scratch of scratchBytes
+	bufs sync.Pool // *[]byte, scratch of scratchBytes
 }
 
 // inodeOps is what the operations keep per inode, embedded in Inode. The zero
@@ -32,7 +29,11 @@ type inodeOps struct {
 	dataDirty atomic.Bool
 	fsyncMu   sync.Mutex   // held from clearing dataDirty until that data is durable
 	writers   atomic.Int32 // open files that may write
-	noXattrs  atomic.Bool  // it is known to have no extended attribute
+	charged   charge       // of quotas; guarded by Inode.mu, as raw is
+	// valueEntries is how many attribute values the inode has in inodes of their
+	// own; only kept with quotas, which count them.
+	valueEntries int64
+	noXattrs     atomic.Bool // it is known to have no extended attribute
 }
 
 // scratchBytes is the largest unaligned piece of new data that is put together
@@ -55,10 +56,6 @@ func (fs *FS) initOps() {
 		HashSeed:    fs.hashSeed,
 	}
 	fs.ops.bufs.New = func() any { b := make([]byte, max(scratchBytes, fs.blockSize)); return &b }
-	if f, ok := fs.dev.(blockdev.Fder); ok {
-		_, fs.ops.fdBase = f.Fd()
-		fs.ops.hasFd = true
-	}
 }
 
 // leave is called when the inode leaves memory: its part of the shared caches

@@ -342,7 +342,7 @@ func TestTimes(t *testing.T) {
 	changed("write", "mc")
 	f.WriteAt([]byte("HELLO"), 0)
 	changed("overwrite", "mc")
-	f.WriteAtFlags([]byte("hellO"), 0, WriteCached)
+	f.WriteAtFlags(nil, []byte("hellO"), 0, WriteCached)
 	changed("write from the cache", "")
 	f.ReadAt(make([]byte, 5), 0)
 	changed("first read", "a")
@@ -408,7 +408,7 @@ func TestModesAndOwners(t *testing.T) {
 	if got := mode(inGroup, 0o6755); got != 0o6755 {
 		t.Errorf("chmod ug+s by one who is: %o", got)
 	}
-	f.WriteAtFlags([]byte("x"), 0, WriteKillPriv)
+	f.WriteAtFlags(nil, []byte("x"), 0, WriteKillPriv)
 	if a, _ := m.GetAttr(a.Ino); a.Mode&0o7777 != 0o755 {
 		t.Errorf("after a write: %o", a.Mode)
 	}
@@ -540,7 +540,7 @@ func TestSequentialWriteIsOneExtent(t *testing.T) {
 	p := make([]byte, 1<<20)
 	before := m.count.Stats().Writes
 	for k := int64(0); k < 64; k++ {
-		if n, err := f.WriteAtFlags(p, k<<20, WriteCached); n != len(p) || err != nil {
+		if n, err := f.WriteAtFlags(nil, p, k<<20, WriteCached); n != len(p) || err != nil {
 			t.Fatal(n, err)
 		}
 	}
@@ -554,13 +554,13 @@ func TestSequentialWriteIsOneExtent(t *testing.T) {
 	if extents > 2 {
 		t.Errorf("%d extents", extents)
 	}
-	misses := m.ops.es.misses.sum()
+	misses := m.Stats().Extents.Misses
 	for k := int64(0); k < 64; k++ {
 		if _, err := f.ReadAt(p, k<<20); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := m.ops.es.misses.sum() - misses; n > 1 {
+	if n := m.Stats().Extents.Misses - misses; n > 1 {
 		t.Errorf("%d tree walks to read a file of one extent", n)
 	}
 }
@@ -588,7 +588,7 @@ func TestFsync(t *testing.T) {
 	f.WriteAt(p, 0)
 	expect("fdatasync after growing", 1, true, data)
 	expect("fsync with nothing to do", 0, false, full)
-	f.WriteAtFlags(p, 0, WriteCached)
+	f.WriteAtFlags(nil, p, 0, WriteCached)
 	expect("fdatasync after an overwrite", 0, true, data)
 	expect("fdatasync again", 0, false, data)
 	m.SetAttr(nil, f.i.ino, &SetAttr{Valid: SetMtimeNow})

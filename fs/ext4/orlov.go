@@ -1,10 +1,6 @@
 package ext4
 
-import (
-	"math/rand/v2"
-
-	"extfused/fs/ondisk"
-)
+import "extfused/fs/ondisk"
 
 // Where a new inode goes. Files and directories follow their parent, so that
 // what is used together lies together; directories are spread when their
@@ -71,7 +67,7 @@ func (fs *FS) emptiestFlex() (uint32, bool) {
 	avgInodes := fs.freeInodes.Load() / int64(n)
 	avgClusters := fs.freeClusters.Load() / int64(n)
 	best, bestDirs, found := uint32(0), int64(fs.inodesPerGroup)<<fs.flexBits, false
-	at := rand.Uint32() % n
+	at := fs.random() % n
 	for k := uint32(0); k < n; k++ {
 		f := &fs.flex[at]
 		dirs := f.usedDirs.Load()

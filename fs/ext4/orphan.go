@@ -4,9 +4,7 @@ import (
 	"encoding/binary"
 	"sync"
 	"sync/atomic"
-	"syscall"
 
-	"extfused/blockdev/bcache"
 	"extfused/fs/ondisk"
 )
 
@@ -15,24 +13,33 @@ import (
 // from s_last_orphan through the i_dtime of each inode; the next mount deletes
 // or truncates what it finds. In core it is linked both ways.
 //
-// We always use the list. An orphan file (feature orphan_file) that another
-// implementation left filled is worked off at mount, and then left empty.
+// With the feature orphan_file inodes are noted in that file instead, and on the
+// list only when it is full: see orphan_file.go.
 type orphanState struct {
 	mu   sync.Mutex
 	head *Inode // +checklocks:mu, the one s_last_orphan names
-	n    int    // +checklocks:mu
+	n    int    // +checklocks:mu, inodes on the list
+
+	file orphanFile
 
 	recovering atomic.Bool  // mount is working the list off: iget gives inodes without links
 	cleaned    atomic.Int64 // inodes deleted or truncated at mount
 }
 
-// orphanAdd puts i on the orphan list within h (creditsOrphan); the caller
-// holds i.mu exclusively. Nothing happens when it is there already.
+// orphanAdd puts i into the orphan file or on the orphan list within h
+// (creditsOrphan); the caller holds i.mu exclusively. Nothing happens when it is
+// there already.
 func (fs *FS) orphanAdd(h *handle, i *Inode) error {
 	if i.orphan.Load() {
 		return nil
 	}
 	o := &fs.orphans
+	if done, err := o.file.add(h, i); err != nil {
+		return err
+	} else if done {
+		i.raw.Dtime = 0
+		return i.markDirty(h)
+	}
 	o.mu.Lock()
 	i.orphanNext, i.orphanPrev = o.head, nil
 	i.raw.Dtime = 0
@@ -51,13 +58,17 @@ func (fs *FS) orphanAdd(h *handle, i *Inode) error {
 	return i.markDirty(h)
 }
 
-// orphanDel takes i off the orphan list within h (creditsOrphan). The caller
+// orphanDel takes i out of the orphan file or off the list within h
+// (creditsOrphan). The caller
 // holds i.mu exclusively, or is evicting i, and calls markDirty afterwards.
 func (fs *FS) orphanDel(h *handle, i *Inode) error {
 	if !i.orphan.Load() {
 		return nil
 	}
 	o := &fs.orphans
+	if i.orphanSlot != 0 {
+		return o.file.del(h, i)
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	next := ondisk.InodeNumber(0)
@@ -113,6 +124,9 @@ func (fs *FS) relinkOrphanLocked(h *handle, prev *Inode, next ondisk.InodeNumber
 // without links that are on the list or in the orphan file, and truncates the
 // others to their size.
 func (fs *FS) cleanOrphans(sb *ondisk.SuperBlock) error {
+	if err := fs.loadOrphanFile(sb); err != nil {
+		return err
+	}
 	present := sb.HasROCompat(ondisk.ROCompatOrphanPresent)
 	if sb.LastOrphan == 0 && !present {
 		return nil
@@ -133,7 +147,7 @@ func (fs *FS) cleanOrphans(sb *ondisk.SuperBlock) error {
 		}
 	}
 	if present {
-		if err := fs.cleanOrphanFile(ondisk.InodeNumber(sb.OrphanFileInum)); err != nil {
+		if err := fs.cleanOrphanFile(); err != nil {
 			return err
 		}
 	}
@@ -236,101 +250,6 @@ func (fs *FS) cleanOrphan(i *Inode) error {
 	}
 	if err = fs.orphanDel(h, i); err == nil {
 		err = i.markDirty(h)
-	}
-	if serr := h.stop(); err == nil {
-		err = serr
-	}
-	return err
-}
-
-// cleanOrphanFile works off the orphan file, block by block, empties it, and
-// takes back orphan_present.
-func (fs *FS) cleanOrphanFile(file ondisk.InodeNumber) error {
-	i := &Inode{fs: fs, ino: file}
-	if file < fs.firstIno || uint32(file) > fs.inodes {
-		return fs.corrupt(&ondisk.CorruptError{What: "orphan file: bad inode number", Inode: file})
-	}
-	if err := fs.loadInode(i); err != nil {
-		return err
-	}
-	runs, err := fs.inodeRuns(i)
-	if err != nil {
-		return err
-	}
-	for _, r := range runs {
-		for k := uint32(0); k < r.Len; k++ {
-			if err := fs.cleanOrphanBlock(i, ondisk.FsBlock(r.Block)+ondisk.FsBlock(k)); err != nil {
-				return err
-			}
-		}
-	}
-	h, err := fs.begin(creditsSuper)
-	if err != nil {
-		return err
-	}
-	err = fs.updateSuper(h, func(sb *ondisk.SuperBlock) { sb.SetROCompat(ondisk.ROCompatOrphanPresent, false) })
-	if serr := h.stop(); err == nil {
-		err = serr
-	}
-	return err
-}
-
-// cleanOrphanBlock cleans the inodes that a block of the orphan file names,
-// and empties the block once they are done: after a crash in between, inodes
-// that are gone already are passed over.
-func (fs *FS) cleanOrphanBlock(file *Inode, blk ondisk.FsBlock) error {
-	b, err := fs.cache.Read(uint64(blk), func(data []byte) error {
-		if !fs.csum.VerifyOrphanBlock(file.seed, blk, data) {
-			return ondisk.Corrupt("orphan file block: checksum is wrong")
-		}
-		return ondisk.OrphanBlock(data).Check()
-	})
-	if err != nil {
-		if isCorrupt(err) {
-			return fs.corrupt(ondisk.AtBlock(ondisk.InInode(err, file.ino), blk))
-		}
-		return fs.ioError(err)
-	}
-	defer b.Put()
-	ob := ondisk.OrphanBlock(b.Data())
-	used := false
-	for k := 0; k < ob.Slots(); k++ {
-		if ino := ob.Inode(k); ino != 0 {
-			used = true
-			if err := fs.cleanOrphanSlot(ino); err != nil {
-				return err
-			}
-		}
-	}
-	if !used {
-		return nil
-	}
-	return fs.emptyOrphanBlock(file, b)
-}
-
-func (fs *FS) cleanOrphanSlot(ino ondisk.InodeNumber) error {
-	if ino < fs.firstIno || uint32(ino) > fs.inodes {
-		return fs.corrupt(&ondisk.CorruptError{What: "orphan file: bad inode number", Inode: ino})
-	}
-	i, err := fs.iget(ino)
-	if err == syscall.ESTALE {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return fs.cleanOrphan(i)
-}
-
-func (fs *FS) emptyOrphanBlock(file *Inode, b *bcache.Buffer) error {
-	h, err := fs.begin(1)
-	if err != nil {
-		return err
-	}
-	if err = h.getWrite(b); err == nil {
-		ondisk.OrphanBlock(b.Data()).Init()
-		fs.csum.SetOrphanBlock(file.seed, ondisk.FsBlock(b.Block()), b.Data())
-		err = h.dirty(b)
 	}
 	if serr := h.stop(); err == nil {
 		err = serr

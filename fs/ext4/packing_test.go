@@ -223,9 +223,16 @@ func TestFillOneGroup(t *testing.T) {
 }
 
 // TestFragmentedImage: on a full image of files of 64 KB every second one is
-// removed; 20 MB in pieces of 2 MB then take bounded work.
+// removed; 20 MB in pieces of 2 MB then take bounded work, with few groups
+// (where mb_optimize_scan is off) as with many.
 func TestFragmentedImage(t *testing.T) {
-	m := mountNew(t, 1<<30, "-b", "4096", "-i", "32768", "-m", "0")
+	for _, size := range []int64{1 << 30, 4 << 30} {
+		t.Run(fmt.Sprint(size>>30, " GB"), func(t *testing.T) { fragmentedImage(t, size) })
+	}
+}
+
+func fragmentedImage(t *testing.T, size int64) {
+	m := mountNew(t, size, "-b", "4096", "-i", "32768", "-m", "0")
 	dirs := m.mkdirs(64)
 	files := 0
 	for ; ; files++ {
@@ -254,7 +261,10 @@ func TestFragmentedImage(t *testing.T) {
 	searches := s.Success - before.Success - (s.PreallocHits - before.PreallocHits)
 	scanned, considered := s.ExtentsScanned-before.ExtentsScanned, uint64(0)
 	for cr := range s.Criteria {
-		considered += s.Criteria[cr].GroupsConsidered - before.Criteria[cr].GroupsConsidered
+		now, then := s.Criteria[cr], before.Criteria[cr]
+		considered += now.GroupsConsidered - then.GroupsConsidered
+		t.Logf("%-14v %4d hits, %5d groups considered, %5d extents compared, %4d useless loops", mballoc.Criterion(cr), now.Hits-then.Hits,
+			now.GroupsConsidered-then.GroupsConsidered, now.ExtentsScanned-then.ExtentsScanned, now.UselessLoops-then.UselessLoops)
 	}
 	l, err := m.FileLayout(f.i.ino)
 	mustOK(t, err)

@@ -29,6 +29,9 @@ func (fs *FS) Rename(c *Caller, oldParent ondisk.InodeNumber, oldName string, ne
 		r := renaming{fs: fs, caller: c, flags: flags,
 			from: entry{dir: oldDir, name: oldName}, to: entry{dir: newDir, name: newName}}
 		err := r.run()
+		if err == nil {
+			return first(newDir.syncNames(), oldDir.syncNames())
+		}
 		if !fs.shouldRetry(err, &try) {
 			return err
 		}
@@ -108,6 +111,10 @@ func (r *renaming) check() error {
 		return syscall.EEXIST
 	case src == r.to.dir || src == r.from.dir:
 		return syscall.EINVAL
+	case src != dst && r.from.mayLose() != nil:
+		return syscall.EPERM
+	case src != dst && (r.to.dir.immutable() || dst != nil && r.to.mayLose() != nil):
+		return syscall.EPERM
 	case dst == r.from.dir:
 		return syscall.ENOTEMPTY
 	case r.flags&RenameExchange != 0:

@@ -22,6 +22,9 @@ func (f *File) Seek(off int64, whence int) (int64, error) {
 	if off < 0 || uint64(off) >= size {
 		return 0, syscall.ENXIO
 	}
+	if i.inline() {
+		return i.seekInline(off, whence)
+	}
 	for at := uint64(off); at < size; {
 		r, _, err := i.mapBytes(at, 1)
 		if err != nil {

@@ -39,7 +39,7 @@ type Stats struct {
 // Stats may be called at any moment between Mount and Unmount.
 func (fs *FS) Stats() Stats {
 	s := Stats{
-		Device: fs.count.Stats(), Cache: fs.cache.Stats(), Allocator: fs.alloc.Stats(), Extents: fs.ops.es.stats(),
+		Device: fs.count.Stats(), Cache: fs.cache.Stats(), Allocator: fs.alloc.Stats(), Extents: fs.esStats(),
 		FreeBlocks: fs.freeClusters.Load() << fs.clusterBits, FreeInodes: fs.freeInodes.Load(),
 		Directories:  fs.usedDirs.Load(),
 		InodesLoaded: fs.icache.loads.Load(), InodesEvicted: fs.icache.evicts.Load(),
@@ -61,7 +61,7 @@ func (fs *FS) Stats() Stats {
 		sh.mu.Unlock()
 	}
 	fs.orphans.mu.Lock()
-	s.Orphans = int64(fs.orphans.n)
+	s.Orphans = int64(fs.orphans.n + fs.orphans.file.entries())
 	fs.orphans.mu.Unlock()
 	fs.super.mu.Lock()
 	s.Errors = fs.super.sb.ErrorCount

@@ -35,10 +35,13 @@ func readSuper(dev blockdev.Device, off int64) (*ondisk.SuperBlock, error) {
 		return nil, mountErrorf(ErrNotExt4, "not an ext4 image%s", guessContent(dev))
 	}
 	if !ondisk.VerifySuperBlock(b) {
-		return nil, ondisk.Corrupt("superblock: checksum is wrong (try sb= with a backup, or e2fsck)")
+		return sb, errSuperChecksum
 	}
 	return sb, nil
 }
+
+// errSuperChecksum comes from readSuper together with what could be decoded.
+var errSuperChecksum = ondisk.Corrupt("superblock: checksum is wrong (try sb= with a backup, or e2fsck)")
 
 // guessContent says what an image seems to be that has no superblock.
 func guessContent(dev blockdev.Device) string {
@@ -116,14 +119,17 @@ func (fs *FS) setLastOrphan(h *handle, ino ondisk.InodeNumber) error {
 }
 
 // writeSuperDirect changes the superblock and writes it home at once, outside
-// of any transaction: at mount before the journal runs, at unmount after it
-// has been emptied.
+// of any transaction: where there is no journal, or nothing that a torn write
+// could spoil (see supertear.go); change is nil where the buffer has what is to
+// be written.
 func (fs *FS) writeSuperDirect(change func(sb *ondisk.SuperBlock)) error {
 	s := &fs.super
 	s.mu.Lock()
-	change(&s.sb)
-	s.sb.SetWtime(fs.now())
-	s.encodeLocked()
+	if change != nil {
+		change(&s.sb)
+		s.sb.SetWtime(fs.now())
+		s.encodeLocked()
+	}
 	b := append([]byte(nil), s.bytes()...)
 	s.mu.Unlock()
 	if _, err := fs.dev.WriteAt(b, ondisk.SuperBlockOffset); err != nil {
@@ -175,6 +181,9 @@ func checkFeatures(sb *ondisk.SuperBlock) (readOnly string, err error) {
 	f := sb.Features()
 	if f.Incompat&ondisk.IncompatJournalDev != 0 {
 		return "", mountErrorf(ErrUnsupported, "this is an external journal, not a file system")
+	}
+	if f.ROCompat&ondisk.ROCompatBigalloc != 0 && f.Incompat&ondisk.IncompatExtents == 0 {
+		return "", mountErrorf(ErrUnsupported, "bigalloc without extent: block maps cannot tell clusters")
 	}
 	f.ROCompat &^= ondisk.ROCompatOrphanPresent // orphan.go knows
 	refuse, ro := f.Unsupported()

@@ -43,6 +43,8 @@ func (fs *FS) Readlink(ino ondisk.InodeNumber) ([]byte, error) {
 	switch {
 	case i.raw.Flags&ondisk.InodeEncrypt != 0:
 		return nil, syscall.EOPNOTSUPP
+	case i.inline():
+		return i.inlineLink()
 	case i.fastLink():
 		return bytes.Clone(i.raw.Block[:size]), nil
 	case size > uint64(fs.blockSize):

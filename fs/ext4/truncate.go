@@ -21,6 +21,9 @@ func (i *Inode) truncate(newSize uint64) error {
 // resize is truncate; change (may be nil) alters other attributes of the inode
 // in the same handle as the size.
 func (i *Inode) resize(newSize uint64, change func(h *handle) error) error {
+	if i.inline() {
+		return i.resizeInline(newSize, change)
+	}
 	old := i.raw.Size()
 	if newSize > old || !i.mapsBlocks() {
 		return i.setSize(newSize, change)
@@ -31,6 +34,7 @@ func (i *Inode) resize(newSize uint64, change func(h *handle) error) error {
 	if !small {
 		credits = creditsTruncate
 	}
+	credits++ // zeroWritten's
 	h, err := i.fs.begin(credits + i.xattrCredits())
 	if err != nil {
 		return err
@@ -79,7 +83,7 @@ func (i *Inode) setSize(newSize uint64, change func(h *handle) error) error {
 // shrink makes the new size true, and zeroes the rest of the last block.
 func (i *Inode) shrink(h *handle, newSize uint64, small bool, change func(h *handle) error) error {
 	if newSize < i.raw.Size() {
-		if err := i.zeroTail(newSize); err != nil {
+		if err := i.zeroTail(h, newSize); err != nil {
 			return err
 		}
 	}
@@ -97,17 +101,18 @@ func (i *Inode) shrink(h *handle, newSize uint64, small bool, change func(h *han
 }
 
 // zeroTail zeroes the block that holds the end of the file, behind it.
-func (i *Inode) zeroTail(size uint64) error {
+func (i *Inode) zeroTail(h *handle, size uint64) error {
 	in := size & uint64(i.fs.blockSize-1)
 	if in == 0 {
 		return nil
 	}
-	return i.zeroWritten(size, uint64(i.fs.blockSize)-in)
+	return i.zeroWritten(h, size, uint64(i.fs.blockSize)-in)
 }
 
 // zeroWritten zeroes n bytes from off on, which lie in one block, on the device
-// if the block holds data; elsewhere they are zeroes already.
-func (i *Inode) zeroWritten(off, n uint64) error {
+// (or in h, which takes a credit for it, if the data is logged) if the block
+// holds data; elsewhere they are zeroes already.
+func (i *Inode) zeroWritten(h *handle, off, n uint64) error {
 	if n == 0 {
 		return nil
 	}
@@ -118,6 +123,9 @@ func (i *Inode) zeroWritten(off, n uint64) error {
 	buf := i.fs.ops.bufs.Get().(*[]byte)
 	defer i.fs.ops.bufs.Put(buf)
 	clear((*buf)[:n])
+	if i.journalsData() {
+		return i.logData(h, r, (*buf)[:n], off, false)
+	}
 	if err := i.fs.writeData((*buf)[:n], i.fs.byteOf(r, off)); err != nil {
 		return err
 	}
@@ -131,7 +139,7 @@ const maxSmallCredits = 64
 // freeCredits is what freeing all blocks of i takes, if its extents are all in
 // the inode and that can be done in one handle.
 func (i *Inode) freeCredits() (int, bool) {
-	if i.raw.Flags&ondisk.InodeExtents == 0 || i.treeDepth() > 0 {
+	if i.raw.Flags&ondisk.InodeExtents == 0 || i.treeDepth() > 0 || i.journalsData() {
 		return 0, false
 	}
 	groups := 0
@@ -181,19 +189,50 @@ func (i *Inode) freeFrom(h *handle, from ondisk.LBlock, end uint64) error {
 func (i *Inode) freeStep(h *handle, from, to ondisk.LBlock) (bool, error) {
 	t := openTree(i, h)
 	defer t.close()
-	done, err := t.Remove(from, to, freeOps, func(e extent.Extent) error {
+	start, err := i.freeStart(t, from, to)
+	if err != nil {
+		return false, err
+	}
+	var gone unmapped
+	done, err := t.Remove(start, to, freeOps, func(e extent.Extent) error {
 		r, err := i.runOf(e, true)
 		if err != nil {
 			return err
 		}
 		i.noteDatasync(h)
+		if i.fs.clusterBits > 0 {
+			gone.runs = append(gone.runs, r)
+			return nil
+		}
 		return i.freeRun(h, r.p, r.n, i.blocksJournaled())
 	})
+	if err == nil {
+		err = gone.free(h, t)
+	}
 	if err != nil {
 		i.es.drop(i.fs.ops.es)
 		err = i.fs.report(ondisk.InInode(err, i.ino))
 	}
-	return done, err
+	return done && start == from, err
+}
+
+// freeStart is where the removal of [from, to] begins in one step: at from,
+// unless the blocks have been logged and are more than the transaction can
+// record as revoked.
+func (i *Inode) freeStart(t *treeOp, from, to ondisk.LBlock) (ondisk.LBlock, error) {
+	if !i.blocksJournaled() || t.h.jh == nil {
+		return from, nil
+	}
+	left, _, ok, _, err := t.Neighbours(to)
+	if err != nil || !ok || left.End() <= uint64(from) {
+		return from, i.fs.report(ondisk.InInode(err, i.ino))
+	}
+	last := min(left.End(), uint64(to)+1)
+	n, err := t.h.reserveRevokes(int(last-uint64(from)), creditsTruncate)
+	if err != nil {
+		return 0, err
+	}
+	return ondisk.LBlock(max(uint64(from), last-uint64(n))), nil
 }
 
 // restartIfLow makes sure that n credits are left, in a new transaction if

@@ -32,10 +32,23 @@ func (fs *FS) censusES() (c esCensus) {
 	return c
 }
 
+// esStats are the figures of the extent-status cache.
+func (fs *FS) esStats() ESStats {
+	for k := range fs.icache.shards {
+		sh := &fs.icache.shards[k]
+		sh.mu.Lock()
+		for _, i := range sh.m {
+			i.es.count(fs.ops.es)
+		}
+		sh.mu.Unlock()
+	}
+	return fs.ops.es.stats()
+}
+
 func (c *esCensus) add(ino ondisk.InodeNumber, e *extentStatus) {
-	e.mu.RLock()
+	e.mu.rlock()
 	n, listed := len(e.runs), e.listed
-	e.mu.RUnlock()
+	e.mu.runlock(lockPlain)
 	if n == 0 {
 		return
 	}
@@ -56,7 +69,7 @@ func (c *esCensus) add(ino ondisk.InodeNumber, e *extentStatus) {
 // inode cost nothing extra, and are not reclaimable. It may be called at any
 // moment between Mount and Unmount.
 func (fs *FS) WriteESShrinkerInfo(w io.Writer) error {
-	s, c := fs.ops.es.stats(), fs.censusES()
+	s, c := fs.esStats(), fs.censusES()
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "stats:\n  %d objects\n  %d reclaimable objects\n  %d/%d cache hits/misses\n", c.objects, c.reclaimable, s.Hits, s.Misses)
 	if c.inodes > 0 {

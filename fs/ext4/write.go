@@ -27,22 +27,32 @@ const timeGrain = 4 * time.Millisecond
 
 // WriteAt writes p at off; holes are allocated, the file grows as needed. When
 // space runs out it returns what fitted. EFBIG past the largest file.
-func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtFlags(p, off, 0) }
+func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtFlags(nil, p, off, 0) }
 
-// WriteAtFlags is WriteAt with flags.
+// WriteAtFlags is WriteAt with flags; c matters to WriteKillPriv.
 //
 // Bytes over written blocks go straight to the device, with the inode locked
 // shared, so any number of them at once, and without a handle. All else is
 // done with the inode locked: in each handle blocks are allocated, the data is
 // written to them, and only then they are mapped, so that a crash shows either
 // nothing or the data.
-func (f *File) WriteAtFlags(p []byte, off int64, flags WriteFlags) (int, error) {
+func (f *File) WriteAtFlags(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
 	if off < 0 || !f.write {
 		return 0, syscall.EBADF
 	}
 	if err := f.fs.writable(); err != nil {
 		return 0, err
 	}
+	n, err := f.writeAt(c, p, off, flags)
+	if f.sync && n > 0 {
+		if err := f.i.fsync(false); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+func (f *File) writeAt(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
 	p, err := f.i.cutToLimit(p, uint64(off))
 	if err != nil || len(p) == 0 {
 		return 0, err
@@ -57,6 +67,14 @@ func (f *File) WriteAtFlags(p []byte, off int64, flags WriteFlags) (int, error) 
 	}
 	f.i.mu.Lock()
 	defer f.i.mu.Unlock()
+	if flags&WriteKillPriv != 0 {
+		err := f.fs.step(creditsInode+f.i.xattrCredits(), func(h *handle) error {
+			return first(f.i.killPriv(h, c), f.i.markDirty(h))
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
 	return f.i.writeLocked(p, uint64(off), flags)
 }
 
@@ -82,7 +100,7 @@ func (i *Inode) maxBytes() uint64 {
 func (i *Inode) overwrite(p []byte, off uint64, flags WriteFlags) (bool, error) {
 	i.mu.RLock()
 	defer i.mu.RUnlock()
-	if off+uint64(len(p)) > i.raw.Size() || flags&WriteCached == 0 && i.timesOld(i.fs.timestamp()) {
+	if i.inline() || i.journalsData() || off+uint64(len(p)) > i.raw.Size() || flags&WriteCached == 0 && i.timesOld(i.fs.timestamp()) {
 		return false, nil
 	}
 	for done := 0; done < len(p); {
@@ -118,6 +136,9 @@ func (i *Inode) timesOld(now ondisk.Timestamp) bool {
 
 // writeLocked writes with i.mu held exclusively.
 func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error) {
+	if in, err := i.writeInline(p, off, flags); in || err != nil {
+		return len(p), err
+	}
 	done := 0
 	for try := 0; done < len(p); {
 		n, err := i.writeStep(p[done:], off+uint64(done), flags)
@@ -125,7 +146,7 @@ func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error)
 		switch {
 		case err == nil:
 		case i.fs.shouldRetry(err, &try):
-		case done > 0 && errors.Is(err, syscall.ENOSPC):
+		case done > 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
 			return done, nil
 		default:
 			return done, err
@@ -136,21 +157,18 @@ func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error)
 
 // writeStep writes as much as one handle can take, and at least one run.
 func (i *Inode) writeStep(p []byte, off uint64, flags WriteFlags) (int, error) {
-	h, err := i.fs.begin(creditsWrite + i.xattrCredits())
+	h, err := i.fs.begin(creditsWrite + i.dataCredits(off, len(p)))
 	if err != nil {
 		return 0, err
 	}
 	h.root = flags&writeRoot != 0
 	done := 0
-	for done < len(p) && err == nil && (done == 0 || h.ensure(creditsWrite)) {
+	for done < len(p) && err == nil && (done == 0 || h.ensure(creditsWrite+i.dataCredits(off+uint64(done), len(p)-done))) {
 		var n int
 		n, err = i.writeRun(h, p[done:], off+uint64(done))
 		done += n
 	}
 	if done > 0 {
-		if flags&WriteKillPriv != 0 {
-			err = first(err, i.killPriv(h))
-		}
 		if now := i.fs.timestamp(); flags&WriteCached == 0 {
 			i.raw.SetMtime(now)
 			i.raw.SetCtime(now)
@@ -167,15 +185,18 @@ func (i *Inode) writeRun(h *handle, p []byte, off uint64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	p = p[:n]
-	switch r.st {
-	case esWritten:
+	p = i.cutToStep(p[:n], off)
+	n = len(p)
+	switch {
+	case r.st == esWritten && i.journalsData():
+		err = i.logData(h, r, p, off, false)
+	case r.st == esWritten:
 		if err = i.fs.writeData(p, i.fs.byteOf(r, off)); err == nil {
 			i.wroteInPlace()
 		}
-	case esUnwritten:
+	case r.st == esUnwritten:
 		err = i.writeUnwritten(h, r, p, off)
-	case esHole:
+	default:
 		n, err = i.writeHole(h, r, p, off)
 	}
 	if err != nil {
@@ -200,7 +221,7 @@ func (i *Inode) writeHole(h *handle, hole esRun, p []byte, off uint64) (int, err
 	size := max(i.raw.Size(), off+uint64(len(p)))
 	_, err := i.allocInsert(h, hole, i.fs.blocksOf(off, len(p)), size, allocData, esWritten, func(r esRun) error {
 		n = int(min(uint64(len(p)), r.end()<<i.fs.blockBits-off))
-		return i.fs.writeFresh(r, p[:n], off)
+		return i.writeFresh(h, r, p[:n], off)
 	})
 	if err != nil {
 		return 0, err
@@ -217,11 +238,11 @@ const zeroOutBlocks = 8
 // writeUnwritten writes into preallocated blocks, and converts them.
 func (i *Inode) writeUnwritten(h *handle, r esRun, p []byte, off uint64) error {
 	blocks := i.fs.blocksOf(off, len(p))
-	if r.n > blocks && r.n <= zeroOutBlocks && i.fs.blockBits <= 12 && r.end() <= (i.raw.Size()+uint64(i.fs.blockSize)-1)>>i.fs.blockBits {
+	if r.n > blocks && r.n <= zeroOutBlocks && !i.journalsData() && i.fs.blockBits <= 12 && r.end() <= (i.raw.Size()+uint64(i.fs.blockSize)-1)>>i.fs.blockBits {
 		blocks = r.n
 	}
 	r.n = blocks
-	if err := i.fs.writeFresh(r, p, off); err != nil {
+	if err := i.writeFresh(h, r, p, off); err != nil {
 		return err
 	}
 	i.noteDatasync(h)
@@ -230,7 +251,11 @@ func (i *Inode) writeUnwritten(h *handle, r esRun, p []byte, off uint64) error {
 
 // writeFresh writes p, which starts at byte off of the file, to the blocks of r
 // that hold nothing yet: before and behind it they become zeroes.
-func (fs *FS) writeFresh(r esRun, p []byte, off uint64) error {
+func (i *Inode) writeFresh(h *handle, r esRun, p []byte, off uint64) error {
+	if i.journalsData() {
+		return i.logData(h, r, p, off, true)
+	}
+	fs := i.fs
 	start := uint64(r.l) << fs.blockBits
 	end := r.end() << fs.blockBits
 	head, tail := int(off-start), int(end-off-uint64(len(p)))

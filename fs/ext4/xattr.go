@@ -79,7 +79,7 @@ func (s *xattrShares) find(hash uint32) (ondisk.FsBlock, bool) {
 // empty dst it only returns the length, and ERANGE with the length if dst is
 // too short. ENODATA: there is none. EOPNOTSUPP: a name ext4 does not know.
 func (fs *FS) GetXattr(ino ondisk.InodeNumber, name string, dst []byte) (int, error) {
-	n, err := xattr.ParseName(name)
+	n, err := parseXattrName(name)
 	if err != nil {
 		return 0, fs.report(err)
 	}
@@ -105,6 +105,16 @@ func (fs *FS) GetXattr(ino ondisk.InodeNumber, name string, dst []byte) (int, er
 	}
 	copy(dst, value)
 	return len(value), nil
+}
+
+// parseXattrName splits a caller's name. system.data is the file system's own:
+// of that prefix there are only the ACLs.
+func parseXattrName(full string) (xattr.Name, error) {
+	n, err := xattr.ParseName(full)
+	if err == nil && n.Index == ondisk.XattrIndexSystem {
+		err = xattr.ErrNamespace
+	}
+	return n, err
 }
 
 func isACL(n xattr.Name) bool { return n == xattr.ACLAccess || n == xattr.ACLDefault }
@@ -198,8 +208,8 @@ func (i *Inode) xattrValue(n xattr.Name) ([]byte, error) {
 
 // ListXattr copies the names of all attributes, each ended by a NUL, to dst and
 // returns the length; with an empty dst only that, and ERANGE with the length
-// if dst is too short.
-func (fs *FS) ListXattr(ino ondisk.InodeNumber, dst []byte) (int, error) {
+// if dst is too short. Only the superuser sees the trusted ones.
+func (fs *FS) ListXattr(c *Caller, ino ondisk.InodeNumber, dst []byte) (int, error) {
 	i, err := fs.iget(ino)
 	if err != nil {
 		return 0, err
@@ -215,9 +225,10 @@ func (fs *FS) ListXattr(ino ondisk.InodeNumber, dst []byte) (int, error) {
 		return 0, err
 	}
 	defer done()
+	root := c == nil || c.UID == 0
 	var list []byte
 	add := func(e xattr.Entry) bool {
-		if e.Name.Listed() {
+		if e.Name.Listed() && (root || !e.Name.Trusted()) {
 			list = append(append(list, e.Name.String()...), 0)
 		}
 		return true
@@ -235,7 +246,7 @@ func (fs *FS) ListXattr(ino ondisk.InodeNumber, dst []byte) (int, error) {
 // xattr.Replace: ENODATA). ENOSPC: it does not fit. Setting an access ACL sets
 // the permission bits, and one that says no more than they do is not stored.
 func (fs *FS) SetXattr(c *Caller, ino ondisk.InodeNumber, name string, value []byte, flags uint32) error {
-	n, err := xattr.ParseName(name)
+	n, err := parseXattrName(name)
 	if err != nil {
 		return fs.report(err)
 	}
@@ -255,7 +266,7 @@ func (fs *FS) SetXattr(c *Caller, ino ondisk.InodeNumber, name string, value []b
 
 // RemoveXattr removes an attribute. ENODATA: there is none.
 func (fs *FS) RemoveXattr(c *Caller, ino ondisk.InodeNumber, name string) error {
-	n, err := xattr.ParseName(name)
+	n, err := parseXattrName(name)
 	if err != nil {
 		return fs.report(err)
 	}
@@ -320,6 +331,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 		return err
 	}
 	u := valueUse{before: inodeArea.Inums(), charge: -i.valueCharge(inodeArea, blockArea)}
+	u.entries = -len(u.before) - len(blockArea.Inums())
 	var ch xattr.Change
 	switch {
 	case value == nil:
@@ -334,6 +346,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 		return err
 	}
 	u.charge += i.valueCharge(inodeArea, blockArea)
+	u.entries += len(inodeArea.Inums()) + len(blockArea.Inums())
 	if ch.Block {
 		if err := i.putXattrBlock(h, block, blockArea, &u); err != nil {
 			return err
@@ -341,6 +354,7 @@ func (i *Inode) storeXattr(h *handle, n xattr.Name, value []byte, large *Inode, 
 	}
 	i.noXattrs.Store(false)
 	i.addBlocks(u.charge)
+	i.valueEntries += int64(u.entries)
 	if ch.Inode {
 		if err := i.editSlot(h, func(slot []byte) error { copy(i.xattrTail(slot), tail); return nil }); err != nil {
 			return err
@@ -427,7 +441,27 @@ func (i *Inode) putXattrBlock(h *handle, content []byte, area xattr.Area, u *val
 	if err := i.fs.keepValues(h, area.Inums(), u.added); err != nil {
 		return err
 	}
+	if err := i.fs.noteExtAttr(h); err != nil {
+		return err
+	}
 	return i.switchXattrBlock(h, old, blk)
+}
+
+// noteExtAttr sets the feature without which e2fsck takes attribute blocks for
+// damage. A superblock of revision 0 becomes one that can have features.
+func (fs *FS) noteExtAttr(h *handle) error {
+	fs.super.mu.Lock()
+	has := fs.super.sb.HasCompat(ondisk.CompatExtAttr)
+	fs.super.mu.Unlock()
+	if has {
+		return nil
+	}
+	return fs.updateSuper(h, func(sb *ondisk.SuperBlock) {
+		sb.FeatureCompat |= uint32(ondisk.CompatExtAttr)
+		if sb.RevLevel == ondisk.RevGoodOld {
+			sb.RevLevel, sb.FirstIno, sb.InodeSize = ondisk.RevDynamic, ondisk.GoodOldFirstIno, ondisk.GoodOldInodeSize
+		}
+	})
 }
 
 // writeXattrBlock hands a block to the journal, and makes it findable.
@@ -447,7 +481,7 @@ func (i *Inode) switchXattrBlock(h *handle, old, blk ondisk.FsBlock) error {
 		}
 	}
 	i.raw.SetFileACL(blk)
-	i.addBlocks(1)
+	i.addMeta(1)
 	return nil
 }
 
@@ -535,7 +569,7 @@ func (i *Inode) dropXattrBlock(h *handle, blk ondisk.FsBlock) error {
 		if err := h.dirty(b); err != nil {
 			return err
 		}
-		i.addBlocks(-1)
+		i.addMeta(-1)
 	} else {
 		i.fs.ops.xattrs.forget(xattr.BlockHash(b.Data()), blk)
 		if err := i.fs.dropValues(h, inumsOf(b.Data()), nil); err != nil {

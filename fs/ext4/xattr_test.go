@@ -25,7 +25,7 @@ func (m *testFS) xattr(ino ondisk.InodeNumber, name string) ([]byte, error) {
 func (m *testFS) xattrNames(ino ondisk.InodeNumber) map[string]bool {
 	m.t.Helper()
 	buf := make([]byte, 1<<16)
-	n, err := m.ListXattr(ino, buf)
+	n, err := m.ListXattr(nil, ino, buf)
 	mustOK(m.t, err)
 	names := map[string]bool{}
 	for _, s := range strings.Split(string(buf[:n]), "\x00") {
@@ -182,7 +182,7 @@ func TestXattrErrors(t *testing.T) {
 	if n != 5 || err != syscall.ERANGE {
 		t.Errorf("too short a buffer: %d, %v", n, err)
 	}
-	n, err = m.ListXattr(ino, make([]byte, 4))
+	n, err = m.ListXattr(nil, ino, make([]byte, 4))
 	if n != 7 || err != syscall.ERANGE {
 		t.Errorf("list to too short a buffer: %d, %v", n, err)
 	}
@@ -258,7 +258,7 @@ func TestWriteDropsCapabilities(t *testing.T) {
 		mustErr(t, what, ignore(m.xattr(f.i.ino, "security.capability")), syscall.ENODATA)
 	}
 	set()
-	f.WriteAtFlags([]byte("x"), 0, WriteKillPriv)
+	f.WriteAtFlags(nil, []byte("x"), 0, WriteKillPriv)
 	gone("write")
 	set()
 	m.SetAttr(nil, f.i.ino, &SetAttr{Valid: SetSize, Size: 0, KillPriv: true})

@@ -32,16 +32,6 @@ func inode(node uint64) ondisk.InodeNumber {
 	return ondisk.InodeNumber(node)
 }
 
-// caller is on whose behalf a request runs. The kernel's own requests
-// (write-back) come with pid 0 and uid 0.
-func caller(h *fuse.InHeader, umask uint32) *ext4.Caller {
-	c := &ext4.Caller{UID: h.Uid, GID: h.Gid, PID: h.Pid, Umask: umask}
-	if c.UID != 0 { // root needs no group to be let through
-		c.Groups = func() []uint32 { return processGroups(c.PID) }
-	}
-	return c
-}
-
 // setAttr fills what stat(2) shows.
 func (f *FileSystem) setAttr(out *fuse.Attr, a *ext4.Attr) {
 	out.Ino = uint64(a.Ino)
@@ -52,7 +42,7 @@ func (f *FileSystem) setAttr(out *fuse.Attr, a *ext4.Attr) {
 	out.Ctime, out.Ctimensec = uint64(a.Ctime.Sec), a.Ctime.Nsec
 	out.Mode = a.Mode
 	out.Nlink = a.Nlink
-	out.Uid, out.Gid = a.UID, a.GID
+	out.Uid, out.Gid = f.owner.shown(a)
 	out.Rdev = a.Rdev
 	out.Blksize = f.blockSize
 }
@@ -60,7 +50,7 @@ func (f *FileSystem) setAttr(out *fuse.Attr, a *ext4.Attr) {
 // setEntry fills the answer to a lookup or a creation.
 func (f *FileSystem) setEntry(out *fuse.EntryOut, a *ext4.Attr) {
 	out.NodeId = nodeID(a.Ino)
-	out.Generation = uint64(a.Generation)
+	out.Generation = uint64(a.Life)
 	out.EntryValid = f.entryValid
 	out.AttrValid = f.attrValid
 	f.setAttr(&out.Attr, a)
@@ -95,7 +85,15 @@ func (f *FileSystem) attrOut(out *fuse.AttrOut, a ext4.Attr, err error) fuse.Sta
 // that the writeback cache has kept.
 func (f *FileSystem) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse.AttrOut) (st fuse.Status) {
 	defer f.stats.done(OpSetAttr, f.stats.begin(OpSetAttr), &st)
-	a, err := f.fs.SetAttr(caller(&in.InHeader, 0), inode(in.NodeId), changes(in))
+	s := changes(in)
+	if !f.owner.permits(s) {
+		return fuse.EPERM
+	}
+	c := f.caller(&in.InHeader, 0)
+	if in.Uid == noID && !s.KillPriv {
+		c = nil // the kernel has dropped set-group-id where it must go
+	}
+	a, err := f.fs.SetAttr(c, inode(in.NodeId), s)
 	return f.attrOut(out, a, err)
 }
 
@@ -161,7 +159,8 @@ func (f *FileSystem) Statx(_ <-chan struct{}, in *fuse.StatxIn, out *fuse.StatxO
 func (f *FileSystem) setStatx(out *fuse.Statx, a *ext4.Attr) {
 	out.Mask = unix.STATX_BASIC_STATS
 	out.Blksize = f.blockSize
-	out.Nlink, out.Uid, out.Gid, out.Mode = a.Nlink, a.UID, a.GID, uint16(a.Mode)
+	out.Nlink, out.Mode = a.Nlink, uint16(a.Mode)
+	out.Uid, out.Gid = f.owner.shown(a)
 	out.Ino, out.Size, out.Blocks = uint64(a.Ino), a.Size, a.Blocks
 	out.Atime, out.Mtime, out.Ctime = sxTime(a.Atime), sxTime(a.Mtime), sxTime(a.Ctime)
 	if a.Crtime != (ext4.Time{}) {

@@ -4,8 +4,12 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strconv"
+	"strings"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
+
+	"extfused/fs/fusefs/devfuse"
 )
 
 // MountConfig says how a FileSystem is mounted through /dev/fuse.
@@ -13,14 +17,21 @@ type MountConfig struct {
 	Source     string   // shown as what is mounted: the image's path
 	AllowOther bool     // every user may come in; permission bits decide
 	ACL        bool     // POSIX ACLs decide too
+	IDMapped   bool     // the mount may be mounted again with other ids
 	Flags      uintptr  // MS_... flags of mount(2), when root mounts
 	Options    []string // the same in words for fusermount3, when others do
 	Debug      bool     // log every request
 	Logger     *log.Logger
+
+	// BlockDevice mounts as fuseblk: sync(2) reaches us, and umount(2) waits
+	// for Destroy. Source is a block device that nobody holds exclusively.
+	BlockDevice bool
+	// Destroy is told by umount(2) of a fuseblk mount that nothing more comes.
+	Destroy func()
 }
 
 // MaxRequest is the most data a READ or WRITE carries, and the read-ahead, in
-// bytes. go-fuse lowers it to what the kernel allows.
+// bytes; the kernel may allow less.
 const MaxRequest = 1 << 20
 
 // maxBackground bounds the kernel's requests in flight that nobody waits for:
@@ -32,7 +43,9 @@ const Subtype = "extfused"
 
 // Server serves one mount.
 type Server struct {
-	*fuse.Server
+	f          *FileSystem
+	s          *devfuse.Server
+	destroy    func()
 	Negotiated *Negotiated
 }
 
@@ -41,34 +54,54 @@ type Server struct {
 //
 // Root mounts by itself; other users go through fusermount3.
 func Mount(f *FileSystem, mountpoint string, c MountConfig) (*Server, error) {
-	s, err := fuse.NewServer(f, mountpoint, c.fuseOptions())
+	srv := &Server{f: f, destroy: c.Destroy}
+	o := c.fuseOptions()
+	var err error
+	srv.s, err = devfuse.Mount(mountpoint, fuse.NewProtocolServer(f, o), srv, o.MaxWrite, devfuse.Config{
+		Source: c.Source, Subtype: Subtype, AllowOther: c.AllowOther, Flags: c.Flags, Options: c.Options,
+		MaxRead: o.MaxWrite, BlockDevice: c.BlockDevice, Logger: c.Logger,
+	})
 	if err != nil {
 		return nil, err
 	}
-	n, err := negotiated(s.KernelSettings(), c.ACL)
+	srv.Negotiated, err = negotiated(&srv.s.Offered, c.ACL)
 	if err != nil {
-		go s.Serve() // answers what the unmount needs
-		s.Unmount()
+		srv.s.Abandon()
 		return nil, fmt.Errorf("mount %s: %w", mountpoint, err)
 	}
-	return &Server{Server: s, Negotiated: n}, nil
+	if srv.s.Offered.SupportsNotify(fuse.NOTIFY_INVAL_INODE) {
+		f.notify = srv.s
+	}
+	f.forgets.start()
+	return srv, nil
+}
+
+// Serve serves until the mount is gone.
+func (s *Server) Serve() {
+	s.s.Serve()
+	s.f.OnUnmount()
+}
+
+// SyncFS answers sync(2) and syncfs(2), of which only a fuseblk mount tells.
+func (s *Server) SyncFS() error {
+	s.f.forgets.drain()
+	return s.f.fs.Sync()
+}
+
+// Destroy is told that umount(2) has taken a fuseblk mount down, and waits.
+func (s *Server) Destroy() {
+	s.f.OnUnmount()
+	if s.destroy != nil {
+		s.destroy()
+	}
 }
 
 func (c *MountConfig) fuseOptions() *fuse.MountOptions {
 	o := &fuse.MountOptions{
-		AllowOther: c.AllowOther, FsName: c.Source, Name: Subtype,
-		Options:       []string{"default_permissions"},
 		MaxBackground: maxBackground, CongestionThreshold: maxBackground * 3 / 4,
-		MaxWrite: MaxRequest, MaxReadAhead: MaxRequest,
-		EnableSymlinkCaching: true, ExplicitDataCacheControl: true, EnableAcl: c.ACL,
+		MaxWrite: min(MaxRequest, maxPages()*os.Getpagesize()), MaxReadAhead: MaxRequest,
+		EnableSymlinkCaching: true, ExplicitDataCacheControl: true, EnableAcl: c.ACL, IDMappedMount: c.IDMapped,
 		Debug: c.Debug, Logger: c.Logger,
-		DirectMountStrict: os.Geteuid() == 0, DirectMountFlags: c.Flags,
-	}
-	if !o.DirectMountStrict {
-		o.Options = append(o.Options, c.Options...)
-	}
-	if o.DirectMountFlags == 0 {
-		o.DirectMountFlags = msMgcVal // no flags at all, rather than go-fuse's defaults
 	}
 	for _, w := range wanted(c.ACL) {
 		o.ExtraCapabilities |= w.flag
@@ -76,5 +109,17 @@ func (c *MountConfig) fuseOptions() *fuse.MountOptions {
 	return o
 }
 
-// msMgcVal is MS_MGC_VAL, which the kernel ignores; see mount(2).
-const msMgcVal = 0xC0ED0000
+// maxPages is the kernel's bound on the pages of a request; see
+// fs.fuse.max_pages_limit, which came with Linux 6.13.
+func maxPages() int {
+	const before = 256
+	text, err := os.ReadFile("/proc/sys/fs/fuse/max_pages_limit")
+	if err != nil {
+		return before
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || n <= 0 {
+		return before
+	}
+	return n
+}

@@ -27,7 +27,4 @@
 // The package holds no lock while it calls ext4.FS or the kernel:
 //
 //	handles.mu      leaf: the list of free handles
-//
-// One exception is not ours to see: a spliced read keeps the inode's mapping
-// locked (shared) from Read until the transport calls Done on the result.
 package fusefs

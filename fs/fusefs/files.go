@@ -15,7 +15,7 @@ import (
 func (f *FileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) (st fuse.Status) {
 	defer f.stats.done(OpOpen, f.stats.begin(OpOpen), &st)
 	ino := inode(in.NodeId)
-	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), ino, in.Flags&^syscall.O_TRUNC)
+	file, err := f.fs.OpenFor(f.caller(&in.InHeader, 0), ino, in.Flags&^syscall.O_TRUNC)
 	if err != nil {
 		return status(err)
 	}
@@ -31,21 +31,28 @@ func (f *FileSystem) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut)
 // truncateOpen empties a file that is opened with O_TRUNC; flags are the
 // OPEN_... flags of the request.
 func (f *FileSystem) truncateOpen(h *fuse.InHeader, flags uint32) error {
-	_, err := f.fs.SetAttr(caller(h, 0), inode(h.NodeId), &ext4.SetAttr{
+	_, err := f.fs.SetAttr(f.caller(h, 0), inode(h.NodeId), &ext4.SetAttr{
 		Valid: ext4.SetSize | ext4.SetMtimeNow, KillPriv: flags&fuse.OPEN_KILL_SUIDGID != 0,
 	})
 	return err
 }
 
 // opened makes a handle of an open file. Its pages stay in the kernel's cache
-// from one open to the next, since nobody else changes it.
+// from one open to the next, since nobody else changes it; with strictatime
+// they do not, so that we learn of reads.
 func (f *FileSystem) opened(out *fuse.OpenOut, file *ext4.File, ino ondisk.InodeNumber) fuse.Status {
 	out.Fh = f.handles.add(&openFile{file, ino})
 	if out.Fh == 0 {
 		file.Release()
 		return fuse.Status(syscall.ENFILE)
 	}
-	out.OpenFlags = fuse.FOPEN_KEEP_CACHE | fuse.FOPEN_NOFLUSH | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+	out.OpenFlags = fuse.FOPEN_NOFLUSH | fuse.FOPEN_PARALLEL_DIRECT_WRITES
+	if !f.strictAtime {
+		out.OpenFlags |= fuse.FOPEN_KEEP_CACHE
+	}
+	if file.Synchronous() { // chattr +S: nothing waits in the cache
+		out.OpenFlags |= fuse.FOPEN_DIRECT_IO
+	}
 	return fuse.OK
 }
 
@@ -58,7 +65,7 @@ func (f *FileSystem) Create(_ <-chan struct{}, in *fuse.CreateIn, name string, o
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
-	a, file, err := f.fs.Create(caller(&in.InHeader, in.Umask), inode(in.NodeId), name, in.Mode, in.Flags|syscall.O_EXCL)
+	a, file, err := f.fs.Create(f.maker(&in.InHeader, in.Umask), inode(in.NodeId), name, in.Mode, in.Flags|syscall.O_EXCL)
 	if errors.Is(err, syscall.EEXIST) && in.Flags&syscall.O_EXCL == 0 {
 		return f.openExisting(in, name, out)
 	}
@@ -88,7 +95,7 @@ func (f *FileSystem) openExisting(in *fuse.CreateIn, name string, out *fuse.Crea
 		f.fs.Forget(a.Ino, 1)
 		return eexist
 	}
-	file, err := f.fs.OpenFor(caller(&in.InHeader, 0), a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
+	file, err := f.fs.OpenFor(f.caller(&in.InHeader, 0), a.Ino, in.Flags&^(syscall.O_TRUNC|syscall.O_CREAT))
 	if err == nil && in.Flags&syscall.O_TRUNC != 0 {
 		h := in.InHeader
 		h.NodeId = nodeID(a.Ino)
@@ -139,10 +146,12 @@ func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, 
 	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
 		flags |= ext4.WriteCached
 	}
+	var c *ext4.Caller
 	if in.WriteFlags&fuse.WRITE_KILL_SUIDGID != 0 {
 		flags |= ext4.WriteKillPriv
+		c = f.caller(&in.InHeader, 0)
 	}
-	n, err := o.WriteAtFlags(data, int64(in.Offset), flags)
+	n, err := o.WriteAtFlags(c, data, int64(in.Offset), flags)
 	f.stats.bytes(OpWrite, n)
 	if err != nil && n == 0 {
 		return 0, status(err)
@@ -194,13 +203,50 @@ func (f *FileSystem) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) (st fuse
 	if o == nil {
 		return ebadf
 	}
-	return status(o.Allocate(int64(in.Offset), int64(in.Length), in.Mode))
+	err := o.Allocate(int64(in.Offset), int64(in.Length), in.Mode)
+	if err == nil {
+		err = f.killPriv(o, &in.InHeader)
+	}
+	return status(err)
 }
 
-// CopyFileRange leaves copying to the kernel's generic way, for good.
-func (f *FileSystem) CopyFileRange(_ <-chan struct{}, _ *fuse.CopyFileRangeIn) (n uint32, st fuse.Status) {
+// killPriv drops set-user-id where an ordinary user changes content by other
+// means than a write: the kernel leaves it to us, without saying so.
+// Capabilities it removes itself.
+func (f *FileSystem) killPriv(o *openFile, h *fuse.InHeader) error {
+	if h.Uid == 0 {
+		return nil
+	}
+	return o.KillPriv(f.caller(h, 0))
+}
+
+// maxCopy bounds what one COPY_FILE_RANGE copies, in bytes, so that nobody
+// waits long for an unmount or a signal.
+const maxCopy = 64 << 20
+
+// CopyFileRange copies within the daemon. The kernel has written back both
+// ranges, and drops the pages of the second one afterwards.
+func (f *FileSystem) CopyFileRange(cancel <-chan struct{}, in *fuse.CopyFileRangeIn) (n uint32, st fuse.Status) {
 	defer f.stats.done(OpCopyFileRange, f.stats.begin(OpCopyFileRange), &st)
-	return 0, fuse.ENOSYS
+	src, dst := f.handles.get(in.FhIn), f.handles.get(in.FhOut)
+	switch {
+	case src == nil || dst == nil:
+		return 0, ebadf
+	case in.Flags != 0:
+		return 0, fuse.EINVAL
+	}
+	done, err := src.CopyTo(dst.File, int64(in.OffIn), int64(in.OffOut), int64(min(in.Len, maxCopy)), func() bool {
+		select {
+		case <-cancel:
+			return true
+		default:
+			return false
+		}
+	})
+	if err == nil {
+		err = f.killPriv(dst, &in.InHeader)
+	}
+	return uint32(done), status(err)
 }
 
 // Locks are the kernel's: without EnableLocks it never asks.

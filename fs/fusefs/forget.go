@@ -7,17 +7,20 @@ import (
 	"extfused/fs/ondisk"
 )
 
-// forgets frees inodes in the background. FORGET has no answer, and go-fuse
-// reads no further request while it handles one; the last FORGET of a deleted
-// file frees its blocks, which can take a while. Counts add up, so their order
+// forgets frees inodes in the background. FORGET has no answer, so the
+// kernel never waits for one; the last FORGET of a deleted file frees its
+// blocks, which can take a while, and holds up its reader meanwhile. Counts add up, so their order
 // does not matter.
 //
-// Before start and after stop everything happens in the caller.
+// Before start everything happens in the caller.
 type forgets struct {
 	fs    *ext4.FS
 	guard func(what string) // deferred around the work: catches panics
 	queue chan forgotten
 	end   sync.WaitGroup
+
+	ending sync.RWMutex // stop excludes drain
+	ended  bool         // +checklocks:ending
 }
 
 // forgotten is a FORGET, or, with barrier set, a caller who waits until all
@@ -61,7 +64,9 @@ func (q *forgets) add(ino ondisk.InodeNumber, n uint64) {
 
 // drain waits until what has been forgotten so far is freed.
 func (q *forgets) drain() {
-	if q.queue == nil {
+	q.ending.RLock()
+	defer q.ending.RUnlock()
+	if q.queue == nil || q.ended {
 		return
 	}
 	done := make(chan struct{})
@@ -69,11 +74,13 @@ func (q *forgets) drain() {
 	<-done
 }
 
-// stop ends the worker; no add or drain may run at the same time.
+// stop ends the worker, once; no add may run at the same time, or come later.
 func (q *forgets) stop() {
-	if q.queue != nil {
+	q.ending.Lock()
+	defer q.ending.Unlock()
+	if q.queue != nil && !q.ended {
+		q.ended = true
 		close(q.queue)
 		q.end.Wait()
-		q.queue = nil
 	}
 }

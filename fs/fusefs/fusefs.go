@@ -6,20 +6,21 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 
-	"extfused/blockdev"
 	"extfused/fs/ext4"
 )
 
 // Options of a FileSystem. The zero value serves with the defaults.
 type Options struct {
-	// Device is what fs is mounted from, for reads that splice. nil copies.
-	Device blockdev.Device
-
 	EntryTimeout time.Duration // how long the kernel keeps names; 0 is DefaultTimeout
 	AttrTimeout  time.Duration // how long it keeps attributes; 0 is DefaultTimeout
 
-	SpliceMin int  // the smallest read worth a splice, in bytes; 0 is DefaultSpliceMin, negative none
-	NoXattr   bool // no extended attributes: one GETXATTR less for each file written
+	NoXattr bool // no extended attributes: one GETXATTR less for each file written
+
+	StrictAtime bool // each opening drops the cached pages, so that reads are seen
+
+	// UID and GID, if set, are whom all files belong to, whatever the image
+	// says; new files are stored as theirs, and chown to others is refused.
+	UID, GID *uint32
 
 	// OnPanic is told of panics of ours, which end as EIO; nil logs them.
 	OnPanic func(op Op, value any, stack []byte)
@@ -27,9 +28,6 @@ type Options struct {
 
 // DefaultTimeout is long because nobody else changes the image.
 const DefaultTimeout = 24 * time.Hour
-
-// DefaultSpliceMin is where splicing began to win over copying.
-const DefaultSpliceMin = 64 << 10
 
 // FileSystem serves an ext4.FS to go-fuse.
 type FileSystem struct {
@@ -41,15 +39,13 @@ type FileSystem struct {
 	blockSize             uint32 // st_blksize
 	entryValid, attrValid uint64 // seconds
 	noXattr               bool
+	strictAtime           bool
+	owner                 owner
 
-	splice    bool
-	spliceMin int
-	imageFd   uintptr
-
-	notify notifier // to the kernel; nil before Init, or when it has none
+	notify notifier // to the kernel; nil before Mount, or when it has none
 }
 
-// notifier is the part of fuse.Server that talks back to the kernel.
+// notifier is the part of the transport that talks back to the kernel.
 type notifier interface {
 	InodeNotify(node uint64, off int64, length int64) fuse.Status
 }
@@ -62,13 +58,13 @@ func New(fs *ext4.FS, o Options) *FileSystem {
 	f := &FileSystem{
 		fs: fs, noXattr: o.NoXattr, blockSize: max(fs.Statfs().BlockSize, minBlksize),
 		entryValid: seconds(o.EntryTimeout), attrValid: seconds(o.AttrTimeout),
+		strictAtime: o.StrictAtime, owner: owner{uid: o.UID, gid: o.GID},
 	}
 	f.stats.onPanic = o.OnPanic
 	if o.OnPanic == nil {
 		f.stats.onPanic = func(op Op, value any, stack []byte) { log.Printf("panic in %s: %v\n%s", op, value, stack) }
 	}
 	f.forgets = forgets{fs: fs, guard: f.catch}
-	f.initSplice(&o)
 	return f
 }
 
@@ -81,18 +77,6 @@ func seconds(d time.Duration) uint64 {
 		d = DefaultTimeout
 	}
 	return uint64(d / time.Second)
-}
-
-func (f *FileSystem) initSplice(o *Options) {
-	fder, ok := o.Device.(blockdev.Fder)
-	if !ok || o.SpliceMin < 0 {
-		return
-	}
-	f.imageFd, _ = fder.Fd()
-	f.splice, f.spliceMin = true, o.SpliceMin
-	if f.spliceMin == 0 {
-		f.spliceMin = DefaultSpliceMin
-	}
 }
 
 // catch is deferred around work outside of requests.
@@ -108,16 +92,12 @@ func (f *FileSystem) String() string { return "extfused" }
 // SetDebug does nothing: go-fuse's Debug option shows requests.
 func (f *FileSystem) SetDebug(bool) {}
 
-// Init is called when the transport has met the kernel.
-func (f *FileSystem) Init(s *fuse.Server) {
-	if s != nil && s.KernelSettings().SupportsNotify(fuse.NOTIFY_INVAL_INODE) {
-		f.notify = s
-	}
-	f.forgets.start()
-}
+// Init is for go-fuse's own transport, which Mount does without.
+func (f *FileSystem) Init(*fuse.Server) {}
 
 // OnUnmount is called after the last request: open files that the kernel never
-// released (it aborted the connection) are closed.
+// released (it aborted the connection) are closed. Once is enough; more is no
+// error.
 func (f *FileSystem) OnUnmount() {
 	f.forgets.stop()
 	f.handles.removeAll(func(o *openFile) { o.File.Release() })

@@ -276,7 +276,7 @@ func TestSeekNamesTheHole(t *testing.T) {
 }
 
 func TestParseGroups(t *testing.T) {
-	if got := parseGroups("\t4 24 1000 "); fmt.Sprint(got) != "[4 24 1000]" {
+	if got := parseNumbers("\t4 24 1000 "); fmt.Sprint(got) != "[4 24 1000]" {
 		t.Errorf("%v", got)
 	}
 	if processGroups(0) != nil {

@@ -39,7 +39,7 @@ func (f *FileSystem) Mknod(_ <-chan struct{}, in *fuse.MknodIn, name string, out
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
-	a, err := f.fs.Mknod(caller(&in.InHeader, in.Umask), inode(in.NodeId), name, in.Mode, in.Rdev)
+	a, err := f.fs.Mknod(f.maker(&in.InHeader, in.Umask), inode(in.NodeId), name, in.Mode, in.Rdev)
 	return f.entry(out, a, err)
 }
 
@@ -49,7 +49,7 @@ func (f *FileSystem) Mkdir(_ <-chan struct{}, in *fuse.MkdirIn, name string, out
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
-	a, err := f.fs.Mkdir(caller(&in.InHeader, in.Umask), inode(in.NodeId), name, in.Mode)
+	a, err := f.fs.Mkdir(f.maker(&in.InHeader, in.Umask), inode(in.NodeId), name, in.Mode)
 	return f.entry(out, a, err)
 }
 
@@ -59,7 +59,7 @@ func (f *FileSystem) Symlink(_ <-chan struct{}, h *fuse.InHeader, target, name s
 	if st := checkName(name); !st.Ok() {
 		return st
 	}
-	a, err := f.fs.Symlink(caller(h, 0), inode(h.NodeId), name, []byte(target))
+	a, err := f.fs.Symlink(f.maker(h, 0), inode(h.NodeId), name, []byte(target))
 	return f.entry(out, a, err)
 }
 
@@ -110,5 +110,5 @@ func (f *FileSystem) Rename(_ <-chan struct{}, in *fuse.RenameIn, oldName, newNa
 	if in.Flags&^known != 0 {
 		return fuse.EINVAL
 	}
-	return status(f.fs.Rename(caller(&in.InHeader, 0), inode(in.NodeId), oldName, inode(in.Newdir), newName, in.Flags))
+	return status(f.fs.Rename(f.maker(&in.InHeader, 0), inode(in.NodeId), oldName, inode(in.Newdir), newName, in.Flags))
 }

@@ -90,7 +90,6 @@ type OpStats struct {
 // Stats are the figures of a FileSystem since it was made.
 type Stats struct {
 	Ops         [opCount]OpStats
-	Spliced     uint64 // reads answered by a splice from the image
 	OpenHandles int64
 	Panics      uint64 // bugs of ours that were caught
 }
@@ -121,9 +120,8 @@ type opCounters struct {
 	negative atomic.Uint64
 	nanos    atomic.Uint64
 	bytes    atomic.Uint64
-	spliced  atomic.Uint64
 	latency  [latencyBuckets + 1]atomic.Uint64
-	_        [3]uint64 // fills the last cache line
+	_        [4]uint64 // fills the last cache line
 }
 
 var _ [0]byte = [unsafe.Sizeof(opCounters{}) % 64]byte{}
@@ -203,13 +201,6 @@ func (c *counters) negative(op Op) { c.of(op).negative.Add(1) }
 // bytes counts bytes read or written.
 func (c *counters) bytes(op Op, n int) { c.of(op).bytes.Add(uint64(n)) }
 
-// spliced counts a read answered by a splice of n bytes.
-func (c *counters) spliced(n int) {
-	o := c.of(OpRead)
-	o.spliced.Add(1)
-	o.bytes.Add(uint64(n))
-}
-
 // bucket is the histogram bucket of a latency: the first whose bound it does
 // not exceed.
 func bucket(nanos uint64) int {
@@ -229,7 +220,6 @@ func (c *counters) sum() (s Stats) {
 			out.Negative += o.negative.Load()
 			out.Time += time.Duration(o.nanos.Load())
 			out.Bytes += o.bytes.Load()
-			s.Spliced += o.spliced.Load()
 			for b := range o.latency {
 				out.Latency[b] += o.latency[b].Load()
 			}

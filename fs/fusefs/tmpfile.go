@@ -1,10 +1,16 @@
 package fusefs
 
-import "github.com/hanwen/go-fuse/v2/fuse"
+import (
+	"github.com/hanwen/go-fuse/v2/fuse"
+)
 
-// Tmpfile says that there are no files without a name; open(2) with O_TMPFILE
-// then fails with EOPNOTSUPP, and programs fall back to a name.
-func (f *FileSystem) Tmpfile(_ <-chan struct{}, _ *fuse.CreateIn, _ *fuse.CreateOut) (st fuse.Status) {
+// Tmpfile makes and opens a file without a name: open(2) with O_TMPFILE.
+// linkat(2) of its descriptor arrives as LINK.
+func (f *FileSystem) Tmpfile(_ <-chan struct{}, in *fuse.CreateIn, out *fuse.CreateOut) (st fuse.Status) {
 	defer f.stats.done(OpTmpfile, f.stats.begin(OpTmpfile), &st)
-	return fuse.ENOSYS
+	a, file, err := f.fs.Tmpfile(f.maker(&in.InHeader, in.Umask), inode(in.NodeId), in.Mode, in.Flags)
+	if err != nil {
+		return status(err)
+	}
+	return f.created(out, &a, file)
 }

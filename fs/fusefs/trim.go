@@ -19,7 +19,7 @@ const (
 
 // trim is FITRIM, which is root's. It ends when the caller is interrupted.
 func (f *FileSystem) trim(cancel <-chan struct{}, in *fuse.IoctlIn, inBuf, outBuf []byte) fuse.Status {
-	if in.Uid != 0 {
+	if !root(&in.InHeader) {
 		return fuse.EPERM
 	}
 	n := binary.NativeEndian

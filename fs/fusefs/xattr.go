@@ -44,7 +44,7 @@ func (f *FileSystem) ListXAttr(_ <-chan struct{}, h *fuse.InHeader, dst []byte) 
 	if f.noXattr {
 		return 0, fuse.ENOSYS
 	}
-	size, err := f.fs.ListXattr(inode(h.NodeId), dst)
+	size, err := f.fs.ListXattr(f.caller(h, 0), inode(h.NodeId), dst)
 	return xattrSize(size, err)
 }
 
@@ -58,7 +58,7 @@ func (f *FileSystem) SetXAttr(_ <-chan struct{}, in *fuse.SetXAttrIn, name strin
 	if uint32(len(value)) > in.Size {
 		value = value[:in.Size]
 	}
-	err := f.fs.SetXattr(caller(&in.InHeader, 0), ino, name, value, in.Flags)
+	err := f.fs.SetXattr(f.caller(&in.InHeader, 0), ino, name, value, in.Flags)
 	if err == nil && in.SetXAttrFlags&fuse.SETXATTR_ACL_KILL_SGID != 0 {
 		err = f.dropSetGroupID(&in.InHeader)
 	}
@@ -72,7 +72,7 @@ func (f *FileSystem) dropSetGroupID(h *fuse.InHeader) error {
 	if err != nil || a.Mode&syscall.S_ISGID == 0 {
 		return err
 	}
-	_, err = f.fs.SetAttr(caller(h, 0), a.Ino, &ext4.SetAttr{
+	_, err = f.fs.SetAttr(f.caller(h, 0), a.Ino, &ext4.SetAttr{
 		Valid: ext4.SetMode, Mode: a.Mode & 0o7777 &^ syscall.S_ISGID,
 	})
 	return err
@@ -84,5 +84,5 @@ func (f *FileSystem) RemoveXAttr(_ <-chan struct{}, h *fuse.InHeader, name strin
 	if f.noXattr {
 		return fuse.ENOSYS
 	}
-	return status(f.fs.RemoveXattr(caller(h, 0), inode(h.NodeId), name))
+	return status(f.fs.RemoveXattr(f.caller(h, 0), inode(h.NodeId), name))
 }

@@ -71,8 +71,12 @@ type scan struct {
 // room of need bytes: one pass for both. It stops at the name. what is not
 // empty when the chain is damaged.
 func (p *Params) scanLeaf(b []byte, name string, need int) (s scan, what string) {
+	return p.scan(b, p.leafLimit(), name, need)
+}
+
+// scan is scanLeaf for entries that end at limit.
+func (p *Params) scan(b []byte, limit int, name string, need int) (s scan, what string) {
 	s = scan{-1, -1, -1}
-	limit := p.leafLimit()
 	prev := -1
 	for off := 0; off < limit; {
 		if off > limit-minRecLen {

@@ -172,13 +172,14 @@ const (
 	// IncompatRead are the incompat bits with which an image can be read.
 	IncompatRead = IncompatFiletype | IncompatRecover | IncompatMetaBG | IncompatExtents |
 		Incompat64Bit | IncompatFlexBG | IncompatCsumSeed | IncompatLargeDir |
-		IncompatMMP | IncompatEAInode
+		IncompatMMP | IncompatEAInode | IncompatInlineData
 	// IncompatWrite are those with which it can be changed.
 	IncompatWrite = IncompatRead
 	// ROCompatWrite are the ro_compat bits with which it can be changed. Any
 	// other bit allows reading.
 	ROCompatWrite = ROCompatSparseSuper | ROCompatLargeFile | ROCompatHugeFile | ROCompatGDTCsum |
-		ROCompatDirNlink | ROCompatExtraIsize | ROCompatMetadataCsum
+		ROCompatDirNlink | ROCompatExtraIsize | ROCompatMetadataCsum | ROCompatBigalloc |
+		ROCompatQuota | ROCompatProject
 	// CompatKnown are the compat bits whose meaning is respected. An unknown
 	// one stops nothing: that is what compat means.
 	CompatKnown = CompatDirPrealloc | CompatHasJournal | CompatExtAttr | CompatResizeInode |

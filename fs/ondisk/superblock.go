@@ -61,8 +61,9 @@ const (
 const (
 	DefmDebug         = 0x0001
 	DefmBSDGroups     = 0x0002
-	DefmDataMode      = 0x0060 // two bits: DefmDataJournal, ordered 0x40, writeback 0x60
+	DefmDataMode      = 0x0060 // two bits: DefmDataJournal, ordered 0x40, DefmDataWriteback
 	DefmDataJournal   = 0x0020
+	DefmDataWriteback = 0x0060
 	DefmXattrUser     = 0x0004
 	DefmACL           = 0x0008
 	DefmUID16         = 0x0010

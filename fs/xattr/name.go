@@ -110,6 +110,9 @@ func (n Name) String() string {
 	return ""
 }
 
+// Trusted tells whether the name is the superuser's alone.
+func (n Name) Trusted() bool { return n.Index == ondisk.XattrIndexTrusted }
+
 // Listed tells whether listxattr(2) shows the name. The kernel shows no
 // system. attribute but the ACLs.
 func (n Name) Listed() bool {

@@ -35,6 +35,9 @@ type config struct {
 	doc      string
 	jsonOut  string
 	mountOpt string
+	mkfsOpt  []string // of a journal mode
+	modeOpt  string   // mount options of a journal mode
+	memDir   string
 }
 
 func main() {
@@ -51,12 +54,13 @@ func main() {
 	flag.IntVar(&c.slowRuns, "fuse2fs-runs", 1, "runs on fuse2fs, which is slow")
 	flag.IntVar(&c.small, "files", 20000, "files of the small-file workloads")
 	flag.StringVar(&c.fioSize, "fio-size", "1g", "file size of the fio workloads")
-	flag.StringVar(&c.only, "only", "", "comma-separated suites: untar,small,fio,fsync,fallocate2 (default all)")
+	flag.StringVar(&c.only, "only", "", "comma-separated suites: untar,small,fio,fsync,fallocate2,mount,journal (default all)")
 	flag.StringVar(&c.targets, "targets", "extfused,ext4,floor,fuse2fs", "comma-separated targets")
 	flag.StringVar(&c.row, "row", "", "append the result under this version to -doc")
 	flag.StringVar(&c.doc, "doc", "docs/PERFORMANCE.md", "the document for -row")
 	flag.StringVar(&c.jsonOut, "json", "", "write all figures as JSON to this file")
 	flag.StringVar(&c.mountOpt, "o", "", "mount options for extfused")
+	flag.StringVar(&c.memDir, "mem-dir", "/dev/shm/extfused-bench", "as -dir, on a tmpfs: for the fsync rows that are not to measure the disk")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()

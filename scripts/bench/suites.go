@@ -24,6 +24,8 @@ var (
 	mibps     = unit{"MiB/s", true}
 	mebibytes = unit{"MiB", false}
 	requests  = unit{"requests", false}
+	percent   = unit{"%", false}
+	ratio     = unit{"", true}
 )
 
 // suite is a set of workloads that share one mount.
@@ -55,6 +57,7 @@ func allSuites() []*suite {
 		{"fsync", none, fsyncSuite},
 		{"fallocate2", none, fallocateSuite},
 		{"mount", none, mountSuite},
+		{"journal", none, journalSuite},
 	}
 }
 

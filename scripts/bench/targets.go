@@ -35,6 +35,7 @@ type mounted struct {
 	waitErr chan error
 	stop    func() error                      // asks for the unmount
 	counts  func() (map[string]uint64, error) // FUSE requests by operation, nil where unknown
+	metrics string                            // URL of extfused's metrics, "" for the others
 	image   string
 	took    time.Duration // from the start of the mount until it answered
 }
@@ -122,7 +123,8 @@ func freshMke2fs(c *config, name string) (image, dir string, err error) {
 		return "", "", err
 	}
 	os.Remove(image)
-	if out, err := exec.Command("mkfs.ext4", "-q", "-F", "-b", "4096", image, c.size).CombinedOutput(); err != nil {
+	args := append(append([]string{"-q", "-F", "-b", "4096"}, c.mkfsOpt...), image, c.size)
+	if out, err := exec.Command("mkfs.ext4", args...).CombinedOutput(); err != nil {
 		return "", "", fmt.Errorf("mkfs.ext4: %w: %s", err, out)
 	}
 	return image, dir, nil
@@ -134,7 +136,7 @@ func mountKernel(_ context.Context, c *config) (*mounted, error) {
 		return nil, err
 	}
 	start := time.Now()
-	if out, err := exec.Command("mount", "-o", "loop", image, dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-o", strings.Trim("loop,"+c.kernelOpt(), ","), image, dir).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("mount: %w: %s", err, out)
 	}
 	return &mounted{dir: dir, image: image, took: time.Since(start)}, nil
@@ -176,7 +178,7 @@ func readCounts(path string) (map[string]uint64, error) {
 }
 
 func mountExtfused(ctx context.Context, c *config) (*mounted, error) {
-	image, dir, err := fresh(c, "extfused", c.bin, "mkfs", "-F", "-b", "4096", "-s", c.size)
+	image, dir, err := fresh(c, "extfused", append([]string{c.bin, "mkfs", "-F", "-b", "4096", "-s", c.size}, c.mkfsOpt...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -184,9 +186,9 @@ func mountExtfused(ctx context.Context, c *config) (*mounted, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mounted{dir: dir, image: image}
+	m := &mounted{dir: dir, image: image, metrics: "http://" + addr + "/metrics"}
 	m.stop = func() error { return runQuiet(c.bin, "umount", dir) }
-	m.counts = func() (map[string]uint64, error) { return scrapeCounts("http://" + addr + "/metrics") }
+	m.counts = func() (map[string]uint64, error) { return scrapeCounts(m.metrics) }
 	args := []string{"mount", "-f", "--metrics", addr}
 	if c.mountOpt != "" {
 		args = append(args, "-o", c.mountOpt)
@@ -201,6 +203,21 @@ func freeAddr() (string, error) {
 	}
 	defer l.Close()
 	return l.Addr().String(), nil
+}
+
+// metric reads one figure of extfused's metrics, which has no labels.
+func (m *mounted) metric(name string) (float64, error) {
+	resp, err := http.Get(m.metrics)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	for sc := bufio.NewScanner(resp.Body); sc.Scan(); {
+		if v, ok := strings.CutPrefix(sc.Text(), name+" "); ok {
+			return strconv.ParseFloat(v, 64)
+		}
+	}
+	return 0, fmt.Errorf("there is no %s among the metrics", name)
 }
 
 // scrapeCounts reads extfused_fusefs_requests_total by operation.

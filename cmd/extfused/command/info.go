@@ -18,6 +18,7 @@ import (
 type infoOptions struct {
 	json     bool
 	noGroups bool
+	features bool
 	offset   string
 }
 
@@ -25,6 +26,7 @@ type infoOptions struct {
 func (o *infoOptions) AddFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.json, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&o.noGroups, "no-groups", false, "leave the table of block groups out")
+	cmd.Flags().BoolVar(&o.features, "features", false, "no image: which features of ext4 are read, written, and made by mkfs")
 	cmd.Flags().StringVar(&o.offset, "offset", "0", "where in the image the file system starts, in bytes (or with K, M, G)")
 }
 
@@ -35,11 +37,34 @@ func newInfoCommand() *cobra.Command {
 		Short: "describe an ext4 image: superblock, features, journal, block groups",
 		Long: "Shows what dumpe2fs shows, in its words. The image is opened for reading only,\n" +
 			"and may be in use: then what it shows may be a moment old.",
-		Args: exactArgs("IMAGE"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.OutOrStdout(), args[0]) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !o.features:
+				return exactArgs("IMAGE")(cmd, args)
+			case len(args) > 0:
+				return Exitf(ExitUsage, "--features takes no image")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.features {
+				return o.printFeatures(cmd.OutOrStdout())
+			}
+			return o.run(cmd.OutOrStdout(), args[0])
+		},
 	}
 	o.AddFlags(cmd)
 	return cmd
+}
+
+// printFeatures prints the table of docs/ONDISK.md.
+func (o *infoOptions) printFeatures(w io.Writer) error {
+	if !o.json {
+		return info.WriteFeatures(w)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	return e.Encode(info.FeatureTable())
 }
 
 func (o *infoOptions) run(w io.Writer, image string) error {

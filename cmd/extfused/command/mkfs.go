@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -39,6 +40,10 @@ type mkfsOptions struct {
 	dryRun      bool
 	json        bool
 	quiet       bool
+
+	stdin  io.Reader
+	stderr io.Writer
+	from   fillSource
 }
 
 // AddFlags registers the flags of `extfused mkfs`, which are mke2fs's.
@@ -82,13 +87,20 @@ func newMkfsCommand() *cobra.Command {
 		Example: "  extfused mkfs disk.img -s 10G\n  extfused mkfs -L data -m 0 /dev/vdb1\n" +
 			"  extfused mkfs root.img -s 1G -d rootfs.tar\n  extfused mkfs old.img -s 100M -t ext3 -O ^dir_index -I 128",
 		Args: exactArgs("IMAGE"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.OutOrStdout(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.stdin, o.stderr = cmd.InOrStdin(), cmd.ErrOrStderr()
+			return o.run(cmd.OutOrStdout(), args[0])
+		},
 	}
 	o.AddFlags(cmd)
 	return cmd
 }
 
 func (o *mkfsOptions) run(w io.Writer, image string) error {
+	if err := o.openSource(); err != nil {
+		return err
+	}
+	defer o.closeSource()
 	p, err := o.params()
 	if err != nil {
 		return err
@@ -106,6 +118,9 @@ func (o *mkfsOptions) run(w io.Writer, image string) error {
 		format = func(image string, p mkfs.Params) (mkfs.Report, error) { return o.formatFile(image, p, exists) }
 	}
 	r, err := format(image, p)
+	if err == nil && o.direct && !o.dryRun {
+		err = dropCache(image)
+	}
 	if err != nil {
 		return mkfsExit(image, err)
 	}
@@ -187,9 +202,16 @@ func (o *mkfsOptions) formatDevice(image string, p mkfs.Params) (r mkfs.Report, 
 	return o.finish(dev, p)
 }
 
-// finish formats the device.
+// finish formats the device and fills the file system.
 func (o *mkfsOptions) finish(dev blockdev.Device, p mkfs.Params) (mkfs.Report, error) {
-	return mkfs.Format(dev, p)
+	if p.Time.IsZero() {
+		p.Time = time.Now()
+	}
+	r, err := mkfs.Format(dev, p)
+	if err == nil && o.from.fill != nil {
+		err = o.fillImage(dev, p, &r)
+	}
+	return r, err
 }
 
 // mayFormat refuses what holds something that Probe knows.
@@ -211,6 +233,10 @@ func mkfsExit(image string, err error) error {
 	var exit *ExitError
 	if errors.As(err, &exit) {
 		return Exitf(exit.Code, "%s %w", image, exit.Err)
+	}
+	var source *sourceError
+	if errors.As(err, &source) {
+		return Exitf(ExitFailure, "%w", err)
 	}
 	var path *fs.PathError
 	var writable *blockdev.NotWritableError
@@ -248,6 +274,10 @@ func (o *mkfsOptions) print(w io.Writer, image string, r mkfs.Report) error {
 	fmt.Fprintf(w, "  %d inodes of %d bytes, %d groups\n", r.Inodes, r.InodeSize, r.Groups)
 	if r.JournalBlocks != 0 {
 		fmt.Fprintf(w, "  journal of %d blocks\n", r.JournalBlocks)
+	}
+	if o.from.fill != nil && !o.dryRun {
+		st := o.from.stats
+		fmt.Fprintf(w, "  filled with %d files, %d directories, %d hard links, %d others: %s\n", st.Files, st.Dirs, st.Links, st.Others, formatSize(st.Bytes))
 	}
 	fmt.Fprintf(w, "  UUID %s\n", r.UUID)
 	if r.Note != "" {

@@ -90,6 +90,7 @@ func (o *mountCmdOptions) serve(c *daemon.Config, ready *readyWriter) error {
 		return ready.report(err)
 	}
 	c.Log = log
+	findJournal(c)
 	daemon.TuneMemory()
 	d, err := daemon.Start(*c)
 	if err != nil {

@@ -57,7 +57,7 @@ var mountOptions = map[string]mountOption{
 		return err
 	}},
 	"errors": {"what to do about a damaged image: continue, remount-ro or panic (as the superblock says)", "BEHAVIOUR", setErrors},
-	"data":   {"data=ordered (default) or writeback", "MODE", setData},
+	"data":   {"data=ordered (default), journal (file data is logged, too) or writeback", "MODE", setData},
 	"barrier": {"barrier=0 does not flush the device's cache", "0|1", func(c *daemon.Config, v string) error {
 		n, err := parseUint(v, 1)
 		c.FS.NoBarrier = err == nil && v != "" && n == 0
@@ -65,22 +65,36 @@ var mountOptions = map[string]mountOption{
 	}},
 	"nobarrier":            flagOption("as barrier=0", func(c *daemon.Config) { c.FS.NoBarrier = true }),
 	"journal_async_commit": flagOption("write the commit block without waiting for the others", func(c *daemon.Config) { c.FS.AsyncCommit = true }),
-	"journal_path": {"the device of an external journal", "PATH", func(c *daemon.Config, v string) (err error) {
+	"journal_dev": {"the same by its number (major * 256 + minor)", "NUMBER", func(c *daemon.Config, v string) error {
+		n, err := strconv.ParseUint(v, 0, 32)
+		if err == nil {
+			c.JournalPath, err = devicePath(uint32(n))
+		}
+		return err
+	}},
+	"journal_path": {"the device of an external journal (default: looked for by number and UUID)", "PATH", func(c *daemon.Config, v string) (err error) {
 		c.JournalPath, err = filepath.Abs(v)
 		return err
 	}},
-	"discard":       flagOption("tell the device, or punch holes into the image, where files were deleted", func(c *daemon.Config) { c.FS.Discard = true }),
-	"nodiscard":     flagOption("do not (default)", func(c *daemon.Config) { c.FS.Discard = false }),
-	"init_itable":   flagOption("zero inode tables in the background (default)", func(c *daemon.Config) { c.FS.NoDelInit = false }),
-	"noinit_itable": flagOption("zero inode tables on first use only", func(c *daemon.Config) { c.FS.NoDelInit = true }),
-	"minixdf":       flagOption("statfs counts the overhead as usable", func(c *daemon.Config) { c.FS.MinixDF = true }),
-	"bsddf":         flagOption("statfs leaves the overhead out (default)", func(c *daemon.Config) { c.FS.MinixDF = false }),
-	"grpid":         flagOption("new files take the group of their directory", func(c *daemon.Config) { c.FS.GrpID = true }),
-	"bsdgroups":     flagOption("as grpid", func(c *daemon.Config) { c.FS.GrpID = true }),
-	"nogrpid":       flagOption("new files take the group of their maker (default)", func(c *daemon.Config) { c.FS.GrpID = false }),
-	"sysvgroups":    flagOption("as nogrpid", func(c *daemon.Config) { c.FS.GrpID = false }),
-	"resuid":        {"who may use the reserved blocks, besides root", "UID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResUID, v) }},
-	"resgid":        {"whose group may use the reserved blocks", "GID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResGID, v) }},
+	"discard":                   flagOption("tell the device, or punch holes into the image, where files were deleted", func(c *daemon.Config) { c.FS.Discard = true }),
+	"nodiscard":                 flagOption("do not (default)", func(c *daemon.Config) { c.FS.Discard = false }),
+	"init_itable":               flagOption("zero inode tables in the background (default)", func(c *daemon.Config) { c.FS.NoDelInit = false }),
+	"noinit_itable":             flagOption("zero inode tables on first use only", func(c *daemon.Config) { c.FS.NoDelInit = true }),
+	"prefetch_block_bitmaps":    flagOption("learn in the background what block groups have free (default)", func(c *daemon.Config) { c.FS.NoPrefetch = false }),
+	"no_prefetch_block_bitmaps": flagOption("read block bitmaps when they are needed", func(c *daemon.Config) { c.FS.NoPrefetch = true }),
+	"minixdf":                   flagOption("statfs counts the overhead as usable", func(c *daemon.Config) { c.FS.MinixDF = true }),
+	"bsddf":                     flagOption("statfs leaves the overhead out (default)", func(c *daemon.Config) { c.FS.MinixDF = false }),
+	"usrquota":                  flagOption("limits of users count (feature quota)", quotaLimits(ext4.QuotaUser)),
+	"grpquota":                  flagOption("limits of groups count", quotaLimits(ext4.QuotaGroup)),
+	"prjquota":                  flagOption("limits of projects count (feature project)", quotaLimits(ext4.QuotaProject)),
+	"quota":                     flagOption("as usrquota,grpquota", quotaLimits(ext4.QuotaUser|ext4.QuotaGroup)),
+	"noquota":                   flagOption("no limits count (default)", func(c *daemon.Config) { c.FS.QuotaLimits = 0 }),
+	"grpid":                     flagOption("new files take the group of their directory", func(c *daemon.Config) { c.FS.GrpID = true }),
+	"bsdgroups":                 flagOption("as grpid", func(c *daemon.Config) { c.FS.GrpID = true }),
+	"nogrpid":                   flagOption("new files take the group of their maker (default)", func(c *daemon.Config) { c.FS.GrpID = false }),
+	"sysvgroups":                flagOption("as nogrpid", func(c *daemon.Config) { c.FS.GrpID = false }),
+	"resuid":                    {"who may use the reserved blocks, besides root", "UID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResUID, v) }},
+	"resgid":                    {"whose group may use the reserved blocks", "GID", func(c *daemon.Config, v string) error { return setID(&c.FS.ResGID, v) }},
 	"sb": {"where to read the superblock, in units of 1 KiB; needs ro", "BLOCK", func(c *daemon.Config, v string) (err error) {
 		c.FS.SBBlock, err = parseUint(v, 1<<53)
 		return err
@@ -100,20 +114,41 @@ var mountOptions = map[string]mountOption{
 	"nouser_xattr":  flagOption("no extended attributes: one request less for each file written", func(c *daemon.Config) { c.NoXattr = true }),
 	"acl":           flagOption("POSIX ACLs (default)", func(c *daemon.Config) { c.NoACL = false }),
 	"noacl":         flagOption("no POSIX ACLs", func(c *daemon.Config) { c.NoACL = true }),
-	"lazytime":      flagOption("write times only with other changes", func(c *daemon.Config) { c.FS.LazyTime = true }),
-	"nolazytime":    flagOption("write times soon (default)", func(c *daemon.Config) { c.FS.LazyTime = false }),
+	"lazytime": flagOption("times of reads and cached writes are written with other changes, or late", func(c *daemon.Config) {
+		c.FS.LazyTime = true
+		c.MountFlags |= unix.MS_LAZYTIME
+	}),
+	"nolazytime": flagOption("write times soon (default)", func(c *daemon.Config) {
+		c.FS.LazyTime = false
+		c.MountFlags &^= unix.MS_LAZYTIME
+	}),
 	"suid":          mountFlag("set-user-id works (default for root)", unix.MS_NOSUID, false),
 	"nosuid":        mountFlag("set-user-id does not work (always so for others)", unix.MS_NOSUID, true),
 	"dev":           mountFlag("device files work (default for root)", unix.MS_NODEV, false),
 	"nodev":         mountFlag("device files do not work (always so for others)", unix.MS_NODEV, true),
 	"exec":          mountFlag("programs can be run (default)", unix.MS_NOEXEC, false),
 	"noexec":        mountFlag("programs cannot be run", unix.MS_NOEXEC, true),
-	"sync":          mountFlag("every write waits for the device", unix.MS_SYNCHRONOUS, true),
-	"async":         mountFlag("writes do not wait (default)", unix.MS_SYNCHRONOUS, false),
-	"dirsync":       mountFlag("changes of names wait for the device", unix.MS_DIRSYNC, true),
-	"noatime":       mountFlag("reading leaves no trace", unix.MS_NOATIME, true),
-	"atime":         mountFlag("as relatime", unix.MS_NOATIME, false),
-	"debug":         flagOption("log every FUSE request", func(c *daemon.Config) { c.Debug = true }),
+	"sync":          setSync("every write and change of names waits for the device", unix.MS_SYNCHRONOUS, true),
+	"async":         setSync("neither waits (default)", unix.MS_SYNCHRONOUS|unix.MS_DIRSYNC, false),
+	"dirsync":       setSync("changes of names wait for the device", unix.MS_DIRSYNC, true),
+	"relatime":      setAtime("reading is noted in atime once after each change, and daily (default)", ext4.AtimeRelative, 0),
+	"atime":         setAtime("as relatime", ext4.AtimeRelative, 0),
+	"norelatime":    setAtime("as relatime", ext4.AtimeRelative, 0),
+	"nostrictatime": setAtime("as relatime", ext4.AtimeRelative, 0),
+	"noatime":       setAtime("reading leaves no trace", ext4.AtimeNever, unix.MS_NOATIME),
+	"strictatime":   setAtime("reading is noted each time, but for what the kernel's cache answers", ext4.AtimeStrict, unix.MS_STRICTATIME),
+	"nodiratime": flagOption("listing a directory leaves no trace", func(c *daemon.Config) {
+		c.FS.NoDirAtime = true
+		c.MountFlags |= unix.MS_NODIRATIME
+	}),
+	"diratime": flagOption("listing a directory is noted as reading is (default)", func(c *daemon.Config) {
+		c.FS.NoDirAtime = false
+		c.MountFlags &^= unix.MS_NODIRATIME
+	}),
+	"uid":   {"all files belong to this user, whatever the image says; new ones are stored so", "UID", func(c *daemon.Config, v string) error { return setID(&c.UID, v) }},
+	"gid":   {"all files belong to this group, likewise", "GID", func(c *daemon.Config, v string) error { return setID(&c.GID, v) }},
+	"idmap": flagOption("allow id-mapped mounts of the mount (Linux 6.12)", func(c *daemon.Config) { c.IDMapped = true }),
+	"debug": flagOption("log every FUSE request", func(c *daemon.Config) { c.Debug = true }),
 }
 
 // harmless options are accepted and ignored: they are for mount(8) or
@@ -126,11 +161,14 @@ var harmlessPrefixes = []string{"x-", "X-", "comment=", "uhelper=", "helper=", "
 
 func init() {
 	for _, o := range strings.Fields(`defaults auto noauto user nouser users owner group nofail _netdev loop
-		relatime norelatime strictatime nostrictatime diratime nodiratime
 		default_permissions nonempty kernel_cache
 		delalloc nodelalloc auto_da_alloc noauto_da_alloc dioread_lock dioread_nolock nodioread_nolock
 		journal_checksum nojournal_checksum block_validity noblock_validity nombcache i_version iversion noiversion
-		mand nomand silent loud oldalloc orlov quota noquota prefetch_block_bitmaps no_prefetch_block_bitmaps
+<<<<<<< HEAD
+		mand nomand silent loud oldalloc orlov quota noquota
+=======
+		mand nomand silent loud oldalloc orlov prefetch_block_bitmaps no_prefetch_block_bitmaps
+>>>>>>> main
 		reservation noreservation bh nobh check=none nocheck`) {
 		harmless[o] = true
 	}
@@ -156,6 +194,11 @@ func parseMountOptions(c *daemon.Config, lists []string) error {
 		return Exitf(ExitUsage, "mount option sb needs ro: repair the primary superblock with e2fsck -b")
 	}
 	return nil
+}
+
+// quotaLimits is for an option that makes limits count.
+func quotaLimits(k ext4.QuotaKind) func(c *daemon.Config) {
+	return func(c *daemon.Config) { c.FS.QuotaLimits |= k }
 }
 
 func parseMountOption(c *daemon.Config, o string) error {
@@ -193,6 +236,26 @@ func wrapUsage(option string, err error) error {
 	return Exitf(ExitUsage, "mount option %s: %w", option, err)
 }
 
+// setAtime chooses what reading does to atime; the kernel shows it as flag.
+func setAtime(help string, mode ext4.AtimeMode, flag uintptr) mountOption {
+	return flagOption(help, func(c *daemon.Config) {
+		c.FS.Atime = mode
+		c.MountFlags = c.MountFlags&^(unix.MS_NOATIME|unix.MS_STRICTATIME) | flag
+	})
+}
+
+// setSync sets or clears the flags of sync and dirsync. The kernel sees to the
+// writes, the daemon to the names.
+func setSync(help string, bits uintptr, on bool) mountOption {
+	return flagOption(help, func(c *daemon.Config) {
+		c.MountFlags &^= bits
+		if on {
+			c.MountFlags |= bits
+		}
+		c.FS.DirSync = c.MountFlags&(unix.MS_SYNCHRONOUS|unix.MS_DIRSYNC) != 0
+	})
+}
+
 func setNoLoad(c *daemon.Config) { c.FS.NoLoad = true }
 
 func setErrors(c *daemon.Config, v string) error {
@@ -211,7 +274,7 @@ func setData(c *daemon.Config, v string) error {
 		"ordered": ext4.DataOrdered, "writeback": ext4.DataWriteback, "journal": ext4.DataJournal,
 	}[v]
 	if !ok {
-		return fmt.Errorf("must be ordered or writeback")
+		return fmt.Errorf("must be journal, ordered or writeback")
 	}
 	c.FS.Data = mode
 	return nil
@@ -272,6 +335,7 @@ func flagWords(flags uintptr) (words []string) {
 	}{
 		{unix.MS_RDONLY, "ro"}, {unix.MS_NOSUID, "nosuid"}, {unix.MS_NODEV, "nodev"}, {unix.MS_NOEXEC, "noexec"},
 		{unix.MS_SYNCHRONOUS, "sync"}, {unix.MS_DIRSYNC, "dirsync"}, {unix.MS_NOATIME, "noatime"},
+		{unix.MS_NODIRATIME, "nodiratime"},
 	} {
 		if flags&f.bit != 0 {
 			words = append(words, f.word)

@@ -32,6 +32,8 @@ type Config struct {
 	JournalPath string // device of an external journal
 
 	AllowOther   bool
+	UID, GID     *uint32 // whom all files belong to, if set
+	IDMapped     bool    // allow id-mapped mounts of the mount
 	NoXattr      bool
 	NoACL        bool
 	MountFlags   uintptr  // MS_... of mount(2), for root

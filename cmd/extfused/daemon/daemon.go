@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,15 +37,18 @@ type Daemon struct {
 	umount sync.Mutex   // one unmount at a time
 	users  sync.RWMutex // handlers that use fs share it, see live
 
-	served   chan struct{} // closed when the FUSE connection is gone
+	served   chan struct{} // closed when no further request comes
+	serving  chan struct{} // closed when the last answer is written
 	finished chan struct{} // closed when the image is closed
+	finish   func()        // once: the end of all but the control socket
 	err      error         // of the end; read after finished
 }
 
 // Start mounts and returns when the mount answers. Nothing is left behind if
 // it fails.
 func Start(c Config) (*Daemon, error) {
-	d := &Daemon{cfg: c, log: c.Log, served: make(chan struct{}), finished: make(chan struct{})}
+	d := &Daemon{cfg: c, log: c.Log, served: make(chan struct{}), serving: make(chan struct{}), finished: make(chan struct{})}
+	d.finish = sync.OnceFunc(d.closeImage)
 	stale, err := checkMountpoint(c.Mountpoint)
 	if err != nil {
 		return nil, err
@@ -67,6 +71,14 @@ func (d *Daemon) start(stale bool) (err error) {
 			return err
 		}
 	}
+	if stale {
+		if err := d.detachDead(c.Mountpoint); err != nil {
+			return err
+		}
+	}
+	if err := d.freeDevice(); err != nil {
+		return err
+	}
 	if d.dev, err = openImage(c); err != nil {
 		return err
 	}
@@ -77,16 +89,36 @@ func (d *Daemon) start(stale bool) (err error) {
 	if d.fs, err = mountImage(d.dev, c); err != nil {
 		return err
 	}
-	if stale {
-		d.log.Warn("detaching the mount of a daemon that died", zap.String("mountpoint", c.Mountpoint))
-		if err := Detach(c.Mountpoint); err != nil {
-			return err
-		}
-	}
 	if err := d.mountFUSE(); err != nil {
 		return err
 	}
 	return d.open()
+}
+
+// freeDevice detaches dead fuseblk mounts of the image, wherever they are: the
+// kernel holds the device for them.
+func (d *Daemon) freeDevice() error {
+	dev := blockDevice(d.cfg.Image)
+	if dev == "" {
+		return nil
+	}
+	list, err := mounts.List()
+	if err != nil {
+		return err
+	}
+	for _, m := range list {
+		if m.Type == mounts.BlockType && m.Dev == dev && !Answers(m.Point) {
+			if err := d.detachDead(m.Point); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Daemon) detachDead(mountpoint string) error {
+	d.log.Warn("detaching the mount of a daemon that died", zap.String("mountpoint", mountpoint))
+	return Detach(mountpoint)
 }
 
 // setFSOptions adds to the mount options what only the daemon knows.
@@ -121,28 +153,57 @@ func (d *Daemon) mountFUSE() (err error) {
 	noXattr := c.NoXattr || !sb.HasCompat(ondisk.CompatExtAttr)
 	acl := !c.NoACL && !noXattr
 	d.files = fusefs.New(d.fs, fusefs.Options{
-		Device: d.dev, NoXattr: noXattr,
+		NoXattr: noXattr, StrictAtime: c.FS.Atime == ext4.AtimeStrict, UID: c.UID, GID: c.GID,
 		OnPanic: func(op fusefs.Op, value any, stack []byte) {
 			d.log.Error("bug: panic in a request", zap.Stringer("op", op), zap.Any("panic", value), zap.ByteString("stack", stack))
 		},
 	})
+	over := sync.OnceFunc(func() { close(d.served) })
 	said, err := captureStderr(func() error {
-		d.fuse, err = fusefs.Mount(d.files, c.Mountpoint, fusefs.MountConfig{
-			Source: c.Image, AllowOther: c.AllowOther, ACL: acl,
+		return d.attach(fusefs.MountConfig{
+			Source: c.Image, AllowOther: c.AllowOther, ACL: acl, IDMapped: c.IDMapped,
 			Flags: c.MountFlags, Options: c.MountOptions,
 			Debug: c.Debug, Logger: zap.NewStdLog(d.log.Named("fuse")),
+			Destroy: func() { over(); d.finish() },
 		})
-		return err
 	})
 	if err != nil {
 		return mountError(c.Mountpoint, said, err)
 	}
 	go func() {
 		d.fuse.Serve()
-		close(d.served)
+		over()
+		close(d.serving)
 	}()
 	d.log.Info("mounted", zap.String("image", c.Image), zap.String("mountpoint", c.Mountpoint), zap.Stringer("fuse", d.fuse.Negotiated))
 	return nil
+}
+
+// attach mounts: a block device as fuseblk if we are root, so that sync(2)
+// reaches us and umount(2) waits for us; everything else as plain fuse.
+func (d *Daemon) attach(m fusefs.MountConfig) (err error) {
+	if os.Geteuid() == 0 && blockdev.IsBlock(d.dev) {
+		if err = d.attachBlock(m); err == nil || errors.Is(err, syscall.EBUSY) {
+			return err
+		}
+		d.log.Info("no fuseblk mount: sync(2) does not reach the image, extfused sync does", zap.Error(err))
+	}
+	d.fuse, err = fusefs.Mount(d.files, d.cfg.Mountpoint, m)
+	return err
+}
+
+// attachBlock hands the exclusive hold on the device to the kernel's mount, or
+// takes it back.
+func (d *Daemon) attachBlock(m fusefs.MountConfig) (err error) {
+	if err := blockdev.SetExclusive(d.dev, false); err != nil {
+		return err
+	}
+	m.BlockDevice = true
+	d.fuse, err = fusefs.Mount(d.files, d.cfg.Mountpoint, m)
+	if err != nil {
+		err = errors.Join(err, blockdev.SetExclusive(d.dev, true))
+	}
+	return err
 }
 
 // open makes the daemon reachable.
@@ -155,7 +216,7 @@ func (d *Daemon) open() error {
 		return fmt.Errorf("the new mount at %s cannot be found in /proc/self/mountinfo", d.cfg.Mountpoint)
 	}
 	d.devNumber = m.Dev
-	tuneBDI(d.log, m.Dev)
+	tuneBDI(d.log, m)
 	beIOFlusher(d.log)
 	if d.socket, err = control.Listen(m.Dev, d.handlers()); err != nil {
 		return err
@@ -181,11 +242,16 @@ func (d *Daemon) Wait() error {
 	defer stop()
 	<-d.served
 	d.finish()
+	<-d.serving
+	if d.socket != nil {
+		d.socket.Close()
+	}
 	return d.err
 }
 
-// finish is the end, in order.
-func (d *Daemon) finish() {
+// closeImage is the end, in order. The control socket outlives it, since a
+// command on it may be waiting for the umount(2) that waits for this.
+func (d *Daemon) closeImage() {
 	if d.http != nil {
 		d.http.Close()
 	}
@@ -198,9 +264,6 @@ func (d *Daemon) finish() {
 		d.log.Info("unmounted; the image is clean and closed", zap.Duration("took", time.Since(start)))
 	}
 	close(d.finished)
-	if d.socket != nil {
-		d.socket.Close()
-	}
 }
 
 func (d *Daemon) closeDevices() (err error) {
@@ -215,10 +278,10 @@ func (d *Daemon) closeDevices() (err error) {
 // undo takes down what a failed start has built.
 func (d *Daemon) undo() {
 	if d.fuse != nil {
-		if err := d.fuse.Unmount(); err != nil {
+		if err := unmount(d.cfg.Mountpoint); err != nil {
 			Detach(d.cfg.Mountpoint)
 		}
-		<-d.served
+		<-d.serving
 	}
 	if d.socket != nil {
 		d.socket.Close()
@@ -227,7 +290,8 @@ func (d *Daemon) undo() {
 		d.http.Close()
 	}
 	if d.fs != nil {
-		d.fs.Unmount(context.Background())
+		d.finish() // fuseblk has done it already
+		return
 	}
 	d.closeDevices()
 }

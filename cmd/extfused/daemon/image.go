@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"extfused/blockdev"
 	"extfused/fs/ext4"
 )
@@ -33,6 +35,15 @@ func openImage(c *Config) (blockdev.Device, error) {
 		return nil, err
 	}
 	return section, nil
+}
+
+// blockDevice is the number major:minor of the block device at path, or "".
+func blockDevice(path string) string {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK {
+		return ""
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
 }
 
 // openError adds what to do about an image that cannot be opened.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"extfused/cmd/extfused/mounts"
+	"extfused/fs/fusefs/devfuse"
 )
 
 // MountpointError is a mountpoint that cannot be used. Err is
@@ -134,16 +135,14 @@ func fusermount(args ...string) error {
 }
 
 func fusermountPath() (string, error) {
-	for _, name := range []string{"fusermount3", "/bin/fusermount3", "fusermount"} {
-		if p, err := exec.LookPath(name); err == nil {
-			return p, nil
-		}
+	if p, err := devfuse.Fusermount(); err == nil {
+		return p, nil
 	}
 	return "", &FUSEError{"fusermount3 is missing, which mounts for users other than root: install fuse3"}
 }
 
 // captureStderr runs fn, which mounts, and returns what fusermount3 said on
-// stderr meanwhile: go-fuse hands it ours. Root mounts without it.
+// stderr meanwhile, which is ours. Root mounts without it.
 func captureStderr(fn func() error) (said string, err error) {
 	if os.Geteuid() == 0 {
 		return "", fn()

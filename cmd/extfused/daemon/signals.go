@@ -2,10 +2,11 @@ package daemon
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
+	"strconv"
 	"syscall"
 
 	"go.uber.org/zap"
@@ -72,14 +73,17 @@ func (d *Daemon) abort() {
 }
 
 // connections is where fusectl has a directory for each FUSE connection, named
-// after the minor number of the mount.
+// after the kernel's device number of the mount: major<<20 | minor.
 const connections = "/sys/fs/fuse/connections"
 
 // abortConnection aborts the connection of the mount with device number dev.
 // Where fusectl is not mounted it is, if we may, for as long as that takes.
 func abortConnection(dev string) error {
-	_, minor, _ := strings.Cut(dev, ":")
-	path := filepath.Join(connections, minor, "abort")
+	var major, minor uint32
+	if _, err := fmt.Sscanf(dev, "%d:%d", &major, &minor); err != nil {
+		return fmt.Errorf("device number %q: %w", dev, err)
+	}
+	path := filepath.Join(connections, strconv.FormatUint(uint64(major<<20|minor), 10), "abort")
 	err := os.WriteFile(path, []byte("1"), 0)
 	if !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"extfused/cmd/extfused/mounts"
 	"extfused/fs/fusefs"
 )
 
@@ -33,8 +34,11 @@ func TuneMemory() {
 // tuneBDI lifts limits that the kernel sets on every FUSE mount, since it
 // trusts no server: 1 % of memory for dirty pages, read-ahead of 128 KiB. Only
 // root may; for others the defaults stay.
-func tuneBDI(log *zap.Logger, dev string) {
-	dir := filepath.Join("/sys/class/bdi", dev)
+func tuneBDI(log *zap.Logger, m *mounts.Mount) {
+	dir := filepath.Join("/sys/class/bdi", m.Dev)
+	if m.Type == mounts.BlockType {
+		dir += "-fuseblk" // the device's own has the plain name
+	}
 	for _, v := range []struct {
 		file  string
 		value int

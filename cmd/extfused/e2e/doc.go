@@ -7,5 +7,6 @@
 //
 //	EXTFUSED_BIN   the binary under test; default: built by the tests
 //	EXTFUSED_TAR   the tar of a source tree; default: Debian's linux-source-6.1
-//	EXTFUSED_FULL  1: the long form of the kill -9 tests
+//	EXTFUSED_KILLS how many kill -9 (default 6; `make crash` does 50)
+//	EXTFUSED_FULL  1: the kills come later, up to 15 s after the mount
 package e2e

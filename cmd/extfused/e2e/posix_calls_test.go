@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -181,19 +180,4 @@ func posixChecks() []check {
 		}
 	}
 	return append(out, singleChecks()...)
-}
-
-// fsIoc is an ioctl with an int argument.
-func fsIoc(path string, req uint, arg int) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer unix.Close(fd)
-	v := int32(arg)
-	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), uintptr(req), uintptr(unsafe.Pointer(&v)))
-	if e != 0 {
-		return 0, e
-	}
-	return int(v), nil
 }

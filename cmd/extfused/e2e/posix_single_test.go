@@ -1,10 +1,13 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -303,6 +306,40 @@ var singles = []struct {
 			unix.Close(fd)
 		}
 	}},
+	{"O_TMPFILE without a name", false, func(s *script) {
+		fd, err := unix.Open(s.p("dir"), unix.O_TMPFILE|unix.O_WRONLY|unix.O_EXCL, 0o666)
+		s.say("open", err)
+		if err != nil {
+			return
+		}
+		var st unix.Stat_t
+		s.say("fstat", unix.Fstat(fd, &st))
+		s.note("nlink %d mode %o", st.Nlink, st.Mode)
+		s.say("linkat", unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, s.p("linked"), unix.AT_SYMLINK_FOLLOW))
+		unix.Close(fd)
+		_, err = unix.Open(s.p("dir"), unix.O_TMPFILE|unix.O_RDONLY, 0o666)
+		s.say("read-only", err)
+		_, err = unix.Open(s.p("file"), unix.O_TMPFILE|unix.O_RDWR, 0o666)
+		s.say("in a file", err)
+	}},
+	{"O_TMPFILE in a removed directory", false, func(s *script) {
+		dir, err := unix.Open(s.p("emptydir"), unix.O_RDONLY|unix.O_DIRECTORY, 0)
+		s.say("open", err)
+		s.say("rmdir", unix.Rmdir(s.p("emptydir")))
+		fd, err := unix.Openat(dir, ".", unix.O_TMPFILE|unix.O_RDWR, 0o600)
+		s.say("O_TMPFILE", err)
+		unix.Close(fd)
+		unix.Close(dir)
+	}},
+	{"O_TMPFILE as a user", true, func(s *script) {
+		fd, err := unix.Open(s.dir, unix.O_TMPFILE|unix.O_RDWR, 0o644)
+		s.say("open", err)
+		if err == nil {
+			s.say("linkat", unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, s.p("linked"), unix.AT_SYMLINK_FOLLOW))
+			s.say("linkat again", unix.Linkat(unix.AT_FDCWD, s.p("linked"), unix.AT_FDCWD, s.p("linked2"), 0))
+			unix.Close(fd)
+		}
+	}},
 	{"O_DIRECT", false, func(s *script) {
 		fd, err := unix.Open(s.p("direct"), unix.O_CREAT|unix.O_RDWR|unix.O_DIRECT, 0o644)
 		s.say("open", err)
@@ -366,6 +403,64 @@ var singles = []struct {
 			})
 		})
 	}},
+	{"copy_file_range of holes, the end, and itself", false, func(s *script) {
+		s.withFile("sparse", unix.O_RDWR|unix.O_CREAT, func(fd int) {
+			s.say("truncate", unix.Ftruncate(fd, 200000))
+			_, err := unix.Pwrite(fd, []byte("in the middle"), 100000)
+			s.say("pwrite", err)
+			s.withFile("dst", unix.O_RDWR|unix.O_CREAT, func(out int) {
+				s.copyRange(fd, 1000, out, 5000, 150000)
+				s.copyRange(fd, 199000, out, 0, 100000)
+				s.copyRange(fd, 200000, out, 0, 10)
+				s.copyRange(fd, 300000, out, 0, 10)
+				s.copyRange(fd, 0, out, 0, 0)
+				s.copyRange(out, 0, fd, 0, 10)
+			})
+			s.copyRange(fd, 0, fd, 100, 200)
+			s.copyRange(fd, 0, fd, 150000, 1000)
+			var st unix.Stat_t
+			s.say("fstat", unix.Fstat(fd, &st))
+			s.note("%d", st.Size)
+		})
+		s.withFile("file", unix.O_RDONLY, func(in int) {
+			s.withFile("other", unix.O_WRONLY|unix.O_APPEND, func(out int) { s.copyRange(in, 0, out, 0, 5) })
+			s.withFile("other", unix.O_RDONLY, func(out int) { s.copyRange(in, 0, out, 0, 5) })
+			s.copyRange(in, 0, 0, 0, 5)
+		})
+	}},
+	{"fallocate and copy_file_range clear setuid", true, func(s *script) {
+		for _, mode := range []uint32{0o6777, 0o6767} {
+			s.withFile("mine", unix.O_RDWR|unix.O_CREAT, func(fd int) {
+				s.say("fchmod", unix.Fchmod(fd, mode))
+				s.say("fallocate", unix.Fallocate(fd, 0, 0, 10000))
+				s.note("%o", s.stat("mine").Mode)
+				s.say("fchmod", unix.Fchmod(fd, mode))
+				s.withFile("file", unix.O_RDONLY, func(in int) { s.copyRange(in, 0, fd, 0, 10) })
+				s.note("%o", s.stat("mine").Mode)
+			})
+		}
+	}},
+	{"setgid of another group", false, func(s *script) {
+		s.say("chown", unix.Chown(s.p("file"), posixUser, 99))
+		for _, mode := range []uint32{0o6777, 0o6767, 0o2767} {
+			s.say("chmod", unix.Chmod(s.p("file"), mode))
+			for _, call := range []string{"echo x >> %s", "truncate -s 3 %s", ": > %s", "chgrp 12345 %s; chgrp 99 %s", "chmod 2767 %s"} {
+				cmd := exec.Command("sh", "-c", strings.ReplaceAll(call, "%s", s.p("file")))
+				cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: posixUser, Gid: posixUser}}
+				err := cmd.Run()
+				s.note("%s: %v %o", call, err, s.stat("file").Mode)
+				s.say("chmod", unix.Chmod(s.p("file"), mode))
+			}
+		}
+	}},
+	{"listxattr hides trusted", true, func(s *script) {
+		b := make([]byte, 1000)
+		n, err := unix.Listxattr(s.p("attrs"), b)
+		s.note("%d %v %q", n, err, b[:max(n, 0)])
+		n, err = unix.Listxattr(s.p("attrs"), nil)
+		s.note("size %d %v", n, err)
+		s.note("%s", getx(s.p("attrs"), "trusted.t"))
+	}},
 	{"inode flags", false, func(s *script) {
 		for _, f := range []int{0x40, 0x80, 0x08, 0x10, 0x20} /* nodump noatime sync immutable append */ {
 			old, err := fsIoc(s.p("other"), fsIocGetFlags, 0)
@@ -417,12 +512,6 @@ var singles = []struct {
 	}},
 }
 
-// FS_IOC_GETFLAGS and FS_IOC_SETFLAGS as ioctl(2) spells them on 64 bits.
-const (
-	fsIocGetFlags = 0x80086601
-	fsIocSetFlags = 0x40086602
-)
-
 func errnoIf(err error, exact bool) string {
 	if exact {
 		return errno(err)
@@ -437,6 +526,13 @@ func (s *script) fill(name string, n int) {
 		b[i] = byte(1 + i%250)
 	}
 	s.say("write", os.WriteFile(s.p(name), b, 0o644))
+}
+
+// copyRange is copy_file_range(2) once.
+func (s *script) copyRange(in int, off int64, out int, to int64, n int) {
+	k, err := unix.CopyFileRange(in, &off, out, &to, n, 0)
+	s.note("copied %d to %d %d", k, off, to)
+	s.say("copy_file_range", err)
 }
 
 func (s *script) fallocate(mode uint32, off, n int64) { s.fallocateOn("file", mode, off, n) }
@@ -458,6 +554,15 @@ func singleChecks() []check {
 					return err
 				}
 				return os.Chmod(dir, 0o1777|os.ModeSticky)
+			}
+		}
+		if c.name == "listxattr hides trusted" {
+			prep = func(dir string) error {
+				f := filepath.Join(dir, "attrs")
+				if err := os.WriteFile(f, nil, 0o644); err != nil {
+					return err
+				}
+				return errors.Join(unix.Setxattr(f, "trusted.t", []byte("1"), 0), unix.Setxattr(f, "user.u", []byte("2"), 0))
 			}
 		}
 		out = append(out, check{name: c.name, user: c.user, prep: prep, do: func(dir string) string {

@@ -20,6 +20,7 @@ import (
 	"extfused/blockdev"
 	"extfused/blockdev/bdtest"
 	"extfused/fs/ext4"
+	"extfused/fs/ondisk"
 )
 
 // kinds are the file systems that the workloads run on.
@@ -34,6 +35,8 @@ var kinds = []struct {
 	{mk: []string{"-b", "2048"}},
 	{mk: []string{"-b", "1024", "-O", "fast_commit", "-J", "size=2"}},
 	{mk: []string{"-b", "4096", "-J", "size=4"}, o: ext4.Options{AsyncCommit: true, Data: ext4.DataWriteback}},
+	{mk: []string{"-b", "1024", "-J", "size=1"}, o: ext4.Options{Data: ext4.DataJournal}},
+	{mk: []string{"-b", "4096", "-J", "size=4", "-O", "orphan_file"}, o: ext4.Options{Data: ext4.DataJournal, AsyncCommit: true}},
 }
 
 const imageSize = 16 << 20
@@ -57,19 +60,23 @@ func TestCrash(t *testing.T) {
 	seed := uint64(envInt("CRASH_SEED", int(time.Now().UnixNano())))
 	t.Logf("CRASH_SEED=%d", seed)
 	r := &run{want: want, sample: envInt("CRASH_ORACLES", sample), hash: maphash.MakeSeed(), seen: map[uint64]bool{}}
+	kinds := kinds
+	if k := envInt("CRASH_KIND", -1); k >= 0 {
+		kinds = kinds[k : k+1]
+	}
 	quota := max(want/len(kinds)/4, min(want/len(kinds)+1, 60)) // in short runs each kind once
 	for round := 0; r.distinct() < want && !t.Failed(); round++ {
 		k := kinds[round%len(kinds)]
 		before := r.distinct()
-		t.Run(fmt.Sprintf("round %d %s async=%v", round, strings.Join(k.mk, " "), k.o.AsyncCommit), func(t *testing.T) {
+		t.Run(fmt.Sprintf("round %d %s data=%d async=%v", round, strings.Join(k.mk, " "), k.o.Data, k.o.AsyncCommit), func(t *testing.T) {
 			crashRound(t, k.mk, k.o, seed+uint64(round), min(quota, want-before), r)
 		})
 		if r.distinct() == before {
 			t.Fatal("a round made no state that was not there before")
 		}
 	}
-	t.Logf("%d distinct crash states were recovered, compared and checked (%d more were the same as one of them); e2fsck replayed %d of them too, the kernel %d",
-		r.distinct(), r.same, r.fsck.Load(), r.kernel.Load())
+	t.Logf("%d distinct crash states were recovered, compared and checked (%d more were the same as one of them); e2fsck replayed %d of them too, the kernel %d; %d had a torn superblock that these refuse",
+		r.distinct(), r.same, r.fsck.Load(), r.kernel.Load(), r.torn)
 }
 
 // run is what all rounds share: which states were seen, and the oracles.
@@ -77,9 +84,11 @@ type run struct {
 	want, sample int
 	hash         maphash.Seed
 
-	mu   sync.Mutex
-	seen map[uint64]bool // +checklocks:mu, hashes of whole images
-	same int             // +checklocks:mu
+	mu      sync.Mutex
+	seen    map[uint64]bool // +checklocks:mu, hashes of whole images
+	same    int             // +checklocks:mu
+	sampled int             // +checklocks:mu, states that the oracles got
+	torn    int             // +checklocks:mu
 
 	fsck, kernel atomic.Int64
 	mounts       sync.Mutex // one mount by the kernel at a time
@@ -92,7 +101,8 @@ func (r *run) distinct() int {
 }
 
 // admit tells whether an image is none that was seen before, and whether the
-// oracles are to replay it, too: they get every want/sample-th.
+// oracles are to replay it, too: they get every want/sample-th, save those with a
+// torn superblock, which they refuse.
 func (r *run) admit(image []byte) (isNew, oracle bool) {
 	h := maphash.Bytes(r.hash, image)
 	r.mu.Lock()
@@ -102,8 +112,15 @@ func (r *run) admit(image []byte) (isNew, oracle bool) {
 		return false, false
 	}
 	r.seen[h] = true
-	n := len(r.seen)
-	return true, n*r.sample/r.want != (n-1)*r.sample/r.want
+	if !ondisk.VerifySuperBlock(image[ondisk.SuperBlockOffset:]) {
+		r.torn++
+		return true, false
+	}
+	if len(r.seen)*r.sample/r.want <= r.sampled {
+		return true, false
+	}
+	r.sampled++
+	return true, true
 }
 
 // crashRound records one workload and cuts it in quota places.
@@ -129,7 +146,7 @@ func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota in
 	if err := fs.Unmount(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	cutAll(t, w, o.Data == ext4.DataWriteback, quota, seed, r)
+	cutAll(t, w, o.Data, quota, seed, r)
 }
 
 // cutter goes through the record once, with a Player of its own, and checks
@@ -137,7 +154,7 @@ func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota in
 type cutter struct {
 	w              *workload
 	r              *run
-	loose          bool
+	mode           ext4.DataMode
 	seed           uint64
 	number, stride int
 	skip, perPos   int
@@ -147,12 +164,12 @@ type cutter struct {
 }
 
 // cutAll cuts a record in about quota places, in parallel.
-func cutAll(t *testing.T, w *workload, loose bool, quota int, seed uint64, r *run) {
+func cutAll(t *testing.T, w *workload, mode ext4.DataMode, quota int, seed uint64, r *run) {
 	n := w.rec.NewPlayer().Len()
 	var wg sync.WaitGroup
 	var failed atomic.Bool
 	for i := range runtime.NumCPU() {
-		c := &cutter{w: w, r: r, loose: loose, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
+		c := &cutter{w: w, r: r, mode: mode, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
 			skip: max(1, n/quota), perPos: max(1, (quota+n-1)/n), image: make([]byte, imageSize)}
 		wg.Add(1)
 		go func() {
@@ -168,21 +185,14 @@ func cutAll(t *testing.T, w *workload, loose bool, quota int, seed uint64, r *ru
 
 func (c *cutter) run() error {
 	p := c.w.rec.NewPlayer()
-	p.KeepWhole(1024, 1024) // the superblock: ext4 has no answer to half of one
-	exp := &expectation{states: c.w.states, synced: map[uint32]int{}, loose: c.loose}
+	exp := &expectation{states: c.w.states, synced: map[uint32]int{}, mode: c.mode}
 	for pos := 0; pos < p.Len() && !c.failed.Load(); pos++ {
-		exp = exp.see(p.Next())
+		op := p.Next()
+		exp = exp.see(op)
 		if err := p.Advance(pos + 1); err != nil {
 			return err
 		}
-		if pos%c.skip != 0 || pos/c.skip%c.stride != c.number {
-			continue
-		}
-		for v := range c.perPos {
-			loss := bdtest.Loss{}
-			if v > 0 || pos/c.skip/c.stride%2 == 1 {
-				loss = bdtest.RandomLoss(c.seed*1000003 + uint64(pos*c.perPos+v))
-			}
+		for _, loss := range c.losses(pos, op) {
 			dev, err := p.State(loss)
 			if err != nil {
 				return err
@@ -195,6 +205,28 @@ func (c *cutter) run() error {
 		}
 	}
 	return nil
+}
+
+// losses are what this cutter lets writes suffer at a position: nothing at those
+// that are another cutter's or not chosen. A write of the superblock is torn in
+// any case.
+func (c *cutter) losses(pos int, op bdtest.Op) (list []bdtest.Loss) {
+	if pos%c.skip == 0 && pos/c.skip%c.stride == c.number {
+		for v := range c.perPos {
+			loss := bdtest.Loss{}
+			if v > 0 || pos/c.skip/c.stride%2 == 1 {
+				loss = bdtest.RandomLoss(c.seed*1000003 + uint64(pos*c.perPos+v))
+			}
+			list = append(list, loss)
+		}
+	}
+	const super = ondisk.SuperBlockOffset
+	if pos%c.stride == c.number && op.Kind == bdtest.OpWrite && op.Off < super+ondisk.SuperBlockSize && op.Off+op.Len > super {
+		for v := range uint64(3) {
+			list = append(list, bdtest.Loss{Kind: bdtest.TearLast, Seed: c.seed + v})
+		}
+	}
+	return list
 }
 
 // see takes the marks of the record in.

@@ -18,6 +18,9 @@
 //     that file, not earlier than the file's last fsync: no lost writes, and
 //     no block shows another (deleted) file's data;
 //
+//   - with data=journal the content of all files is that of one moment, the
+//     tree's;
+//
 //   - sizes lie between those of the versions that are allowed;
 //
 //   - e2fsck -fn finds nothing;
@@ -25,14 +28,14 @@
 //   - in a sample, e2fsck's own replay and the kernel's give the same tree as
 //     ours, content included.
 //
-// Writes are torn at sectors of 512 bytes, but the 1024 of the superblock are
-// kept or lost whole: ext4 relies on that, as the checksum in its second sector
-// changes with everything in the first, and the journal is found through it.
+// Writes are torn at sectors of 512 bytes, that of the superblock, too, which
+// neither the kernel nor e2fsck survives.
 //
 // A state counts if no other one of the run had the same image.
 //
 //	CRASH_STATES   how many states; default 400, `make crash` takes 10000
 //	CRASH_SEED     the seed; default: the clock, printed
+//	CRASH_KIND     only the kind of file system with this index in kinds
 //	CRASH_ORACLES  how many states e2fsck and the kernel replay too; default 20,
-//	               `make crash` takes 500
+//	               `make crash` takes 520
 package crashtest
