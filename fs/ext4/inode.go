@@ -448,8 +448,8 @@ func (i *Inode) markDirty(h *handle) error {
 		return err
 	}
 	i.settleQuota(false)
-	i.encode(b.Data()[off : off+i.fs.inodeSize])
 	i.syncTID.Store(h.tid())
+	i.encode(b.Data()[off : off+i.fs.inodeSize])
 	return h.dirty(b)
 }
 
@@ -472,8 +472,8 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	} else {
 		err = edit(slot)
 	}
-	i.encode(slot)
 	i.syncTID.Store(h.tid())
+	i.encode(slot)
 	if derr := h.dirty(b); err == nil {
 		err = derr
 	}
@@ -484,7 +484,8 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 func (i *Inode) onOrphanList() bool { return i.orphan.Load() && i.orphanSlot == 0 }
 
 // encode writes the inode over its bytes. While an inode is on the orphan
-// list its i_dtime, and so its checksum, belongs to the list's lock.
+// list its i_dtime, and so its checksum, belongs to the list's lock. An fsync that
+// finds lazy clear relies on syncTID being that of the times that waited.
 func (i *Inode) encode(slot []byte) {
 	if i.lazy.Load() {
 		i.lazy.Store(false)
