@@ -201,6 +201,7 @@ func sum32(s string) string {
 // data fills n bytes that depend on the seed.
 func (p *player) data(n int) []byte {
 	b := p.buf[:n]
+	clear(b) // of what was read last: how much that was may differ, see holes
 	x := p.rng.Uint64()
 	for k := 0; k+8 <= n; k += 8 {
 		binary.LittleEndian.PutUint64(b[k:], x+uint64(k))
