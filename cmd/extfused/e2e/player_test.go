@@ -319,7 +319,7 @@ func (p *player) holes(fd int) string {
 		for b := p.buf[:4096]; at < data; {
 			n, err := unix.Pread(fd, b[:min(4096, data-at)], at)
 			if err == unix.EBADF {
-				return "write-only"
+				return "fine" // opened for writing only: nothing to compare
 			}
 			if err != nil || n == 0 || strings.Trim(string(b[:n]), "\x00") != "" {
 				return fmt.Sprintf("data in a hole at %d: %d %s", at, n, errno(err))
