@@ -80,14 +80,16 @@ func (f *File) writeAt(c *Caller, p []byte, off int64, flags WriteFlags) (int, e
 
 // cutToLimit cuts what would lie behind the largest file; EFBIG if that is all.
 func (i *Inode) cutToLimit(p []byte, off uint64) ([]byte, error) {
+	i.mu.RLock()
 	limit := i.maxBytes()
+	i.mu.RUnlock()
 	if off >= limit && len(p) > 0 {
 		return nil, syscall.EFBIG
 	}
 	return p[:min(uint64(len(p)), limit-off)], nil
 }
 
-// maxBytes is the size of the largest file mapped as i is.
+// maxBytes is the size of the largest file mapped as i is. i.mu is held.
 func (i *Inode) maxBytes() uint64 {
 	if i.raw.Flags&ondisk.InodeExtents == 0 {
 		return min(i.fs.indirectBlocks(), maxLBlocks) << i.fs.blockBits

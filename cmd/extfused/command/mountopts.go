@@ -167,7 +167,7 @@ func init() {
 <<<<<<< HEAD
 		mand nomand silent loud oldalloc orlov quota noquota
 =======
-		mand nomand silent loud oldalloc orlov prefetch_block_bitmaps no_prefetch_block_bitmaps
+		mand nomand silent loud oldalloc orlov
 >>>>>>> main
 		reservation noreservation bh nobh check=none nocheck`) {
 		harmless[o] = true
