@@ -29,9 +29,10 @@ func (j *Journal) want(tid TID) {
 	}
 }
 
-// WaitCommit makes transaction tid durable, if it is not, and returns when it
-// is and the OnCommit functions have seen it. A transaction that changed
-// nothing is as durable as it gets. The caller has no handle open.
+// WaitCommit makes transaction tid durable, if it is not, and all before it,
+// and returns when they are and the OnCommit functions have seen them. A
+// transaction that changed nothing is as durable as the one before it. The
+// caller has no handle open.
 func (j *Journal) WaitCommit(tid TID) error {
 	return j.wait(tid, func(t *Transaction) chan struct{} { return t.done })
 }
@@ -66,11 +67,8 @@ func (j *Journal) wait(tid TID, which func(*Transaction) chan struct{}) error {
 		}
 		return j.Err()
 	}
-	if !t.touched.Load() {
-		return j.Err()
-	}
-	j.want(tid)
-	j.commitOrKick(tid)
+	j.want(t.tid)
+	j.commitOrKick(t.tid)
 	select {
 	case <-which(t):
 		return t.err
@@ -89,14 +87,16 @@ func (j *Journal) abortedWait(t *Transaction) error {
 	}
 }
 
-// find returns the running or committing transaction with number tid.
+// find returns the transaction whose commit makes everything up to tid durable:
+// the running one, if it is that and has changed something, or else the
+// committing one, unless that is a later one. Nil: there is nothing to wait for.
 func (j *Journal) find(tid TID) *Transaction {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if t := j.running.Load(); t != nil && t.tid == tid {
+	if t := j.running.Load(); t != nil && t.tid == tid && t.touched.Load() {
 		return t
 	}
-	if t := j.committing; t != nil && t.tid == tid {
+	if t := j.committing; t != nil && tid.AtLeast(t.tid) {
 		return t
 	}
 	return nil

@@ -5,7 +5,7 @@
 # scripts/setup-test-deps.sh [--all]
 #
 # --all also installs what single tests and the benchmark use: promtool (package
-# prometheus), fuse2fs, and Debian's kernel source as a tree to unpack.
+# prometheus), fuse2fs, PostgreSQL, and Debian's kernel source as a tree to unpack.
 # Nothing missing: prints nothing and exits with 0. Tests skip, saying so, when
 # a program is not there.
 set -euo pipefail
@@ -15,8 +15,9 @@ all=no
 
 # program:package
 wanted="sfdisk:fdisk mke2fs:e2fsprogs debugfs:e2fsprogs e2fsck:e2fsprogs fio:fio fusermount3:fuse3 setfattr:attr setfacl:acl
-	mount:mount losetup:mount xz:xz-utils tar:tar diff:diffutils gcc:gcc"
-extra="promtool:prometheus fuse2fs:fuse2fs"
+	mount:mount losetup:mount xz:xz-utils tar:tar diff:diffutils gcc:gcc
+	git:git sqlite3:sqlite3 rsync:rsync stress-ng:stress-ng bonnie++:bonnie++ dbench:dbench"
+extra="promtool:prometheus fuse2fs:fuse2fs initdb:postgresql pgbench:postgresql"
 
 PATH=$PATH:/usr/sbin:/sbin
 missing() {

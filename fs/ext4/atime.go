@@ -58,10 +58,12 @@ func before(a, b ondisk.Timestamp) bool {
 func (fs *FS) writeLazy(i *Inode) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if !i.lazy.Swap(false) {
+	if !i.lazy.Load() {
 		return nil
 	}
-	return fs.step(creditsInode, i.markDirty)
+	err := fs.step(creditsInode, i.markDirty)
+	i.lazy.Store(false) // also on an error: it has been told
+	return err
 }
 
 // writeLazies is writeLazy for all inodes in memory; the first error counts.

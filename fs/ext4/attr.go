@@ -79,7 +79,7 @@ func (i *Inode) maySetAttr(s *SetAttr) error {
 func (i *Inode) applyAttr(h *handle, c *Caller, s *SetAttr) error {
 	now := i.fs.timestamp()
 	r := &i.raw
-	if s.KillPriv || s.Valid&(SetUID|SetGID) != 0 && !i.isDir() {
+	if (s.KillPriv || s.Valid&(SetUID|SetGID) != 0) && !i.isDir() {
 		if err := i.killPriv(h, c); err != nil {
 			return err
 		}

@@ -8,6 +8,9 @@
 // A lock further down or further right may be taken while one above it is
 // held, never the other way round:
 //
+//	inodeOps.fsyncMu            under nothing; held while a commit or a flush is waited
+//	                            for, and over Inode.mu where times wait in memory
+//
 //	Inode.mu                    several at once only in namei_lock.go, in ascending
 //	|                           order of number; out of order they are only tried
 //	+- journal handle           begin may wait for a commit, and a commit waits for all

@@ -18,6 +18,10 @@ import (
 // tree) or exclusive (it has just changed it); extentStatus.mu guards the list
 // itself and is a leaf, except that esShard.mu nests inside it. The shrinker
 // comes from the other side (shard, then list) and only ever tries the list.
+//
+// The bound on the memory of all lists holds at every moment but for the runs
+// that are being added: whoever makes a list longer and finds the bound passed
+// sees it kept again before returning, see esCache.reclaim.
 
 // extentState says what a run of logical blocks is.
 type extentState uint8
@@ -157,16 +161,20 @@ func (e *extentStatus) insert(c *esCache, r esRun) {
 	over := e.accountLocked(c)
 	e.mu.unlock()
 	if over {
-		c.shrink(c.max - c.max/8)
+		c.reclaim(e)
 	}
 }
 
-// remove forgets what is known of the blocks [from, end).
+// remove forgets what is known of the blocks [from, end). A run that it cuts
+// in two makes the list longer.
 func (e *extentStatus) remove(c *esCache, from ondisk.LBlock, end uint64) {
 	e.mu.lock()
 	e.replaceLocked(from, end, nil)
-	e.accountLocked(c)
+	over := e.accountLocked(c)
 	e.mu.unlock()
+	if over {
+		c.reclaim(e)
+	}
 }
 
 // drop forgets everything; the inode leaves memory or its tree is in doubt.
@@ -236,7 +244,8 @@ func (e *extentStatus) spliceLocked(lo, hi int, parts []esRun) {
 }
 
 // accountLocked brings the shared figures in line with the list, enters it in or
-// takes it out of the shrinker's list, and reports whether the bound is passed.
+// takes it out of the shrinker's list, and reports whether it has taken memory
+// while the bound is passed.
 func (e *extentStatus) accountLocked(c *esCache) bool {
 	var bytes int64
 	if cap(e.runs) > esInline {
@@ -249,13 +258,14 @@ func (e *extentStatus) accountLocked(c *esCache) bool {
 	if bytes == e.bytes {
 		return false
 	}
+	grown := bytes > e.bytes
 	total := c.bytes.Add(bytes - e.bytes)
 	e.bytes = bytes
 	if want := bytes > 0; want != e.listed {
 		e.listed = want
 		c.enlist(e, want)
 	}
-	return total > c.max
+	return grown && total > c.max
 }
 
 // esShards spreads the shrinker's lists; a power of two.
@@ -273,8 +283,8 @@ type esCache struct {
 	shrunk       atomic.Uint64 // runs dropped by the shrinker
 	scans        atomic.Uint64 // times the shrinker ran
 	scanNs       atomic.Int64  // time it took in all
-	maxScanNs    atomic.Int64  // and at most; only the one shrinker running writes it
-	shrinking    atomic.Bool
+	maxScanNs    atomic.Int64  // and at most
+	from         atomic.Uint32 // the shard that the next shrinker begins with
 }
 
 type esShard struct {
@@ -330,21 +340,38 @@ func (s *esShard) removeLocked(e *extentStatus) {
 	s.list = s.list[:last]
 }
 
-// shrink drops lists that nobody looked at since the last pass until no more
-// than target bytes are left. One caller at a time; the others go on.
-func (c *esCache) shrink(target int64) {
-	if !c.shrinking.CompareAndSwap(false, true) {
+// reclaim brings the memory below the bound again after e has grown, and drops e
+// if nothing else helps: the other lists are all in use, or others fill them as
+// fast. Nobody is left to do it for somebody else, who may not be running: each
+// list that grew past the bound is within it, or gone, when its owner goes on,
+// whatever the schedule. Called without e.mu.
+func (c *esCache) reclaim(e *extentStatus) {
+	c.shrink(c.max - c.max/8)
+	if c.bytes.Load() <= c.max {
 		return
 	}
-	defer c.shrinking.Store(false)
+	e.mu.lock()
+	c.shrunk.Add(uint64(len(e.runs)))
+	e.runs = nil
+	e.accountLocked(c)
+	e.mu.unlock()
+}
+
+// shrink drops lists that nobody looked at since the last pass until no more
+// than target bytes are left, or it has seen all of them three times. Any number
+// of callers share the work, each in another shard.
+func (c *esCache) shrink(target int64) {
 	start := time.Now()
 	c.scans.Add(1)
-	for pass := 0; pass < 3*esShards && c.bytes.Load() > target; pass++ {
-		c.shrinkShard(&c.shards[pass%esShards], target)
+	from := c.from.Add(1)
+	for pass := uint32(0); pass < 3*esShards && c.bytes.Load() > target; pass++ {
+		c.shrinkShard(&c.shards[(from+pass)%esShards], target)
 	}
 	took := int64(time.Since(start))
 	c.scanNs.Add(took)
-	c.maxScanNs.Store(max(c.maxScanNs.Load(), took))
+	for old := c.maxScanNs.Load(); took > old && !c.maxScanNs.CompareAndSwap(old, took); {
+		old = c.maxScanNs.Load()
+	}
 }
 
 // shrinkShard passes once over a shard's list as a clock does.

@@ -4,6 +4,7 @@ import (
 	"math/rand"
 	"sync"
 	"testing"
+	"time"
 
 	"extfused/fs/ondisk"
 )
@@ -88,18 +89,22 @@ func TestExtentStatusAtTheLastBlocks(t *testing.T) {
 	}
 }
 
+// The bound holds all the time but for what is being added, and when nobody
+// adds anything it holds exactly.
 func TestExtentStatusShrinks(t *testing.T) {
+	const workers, runs = 4, 64
 	c := newESCache(100 * esRunBytes)
+	limit := c.max + workers*2*runs*esRunBytes // append may double a list
 	es := make([]extentStatus, 50)
 	var wg sync.WaitGroup
-	for w := 0; w < 4; w++ {
+	for w := 0; w < workers; w++ {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
 			rng := rand.New(rand.NewSource(int64(w)))
 			for k := 0; k < 20000; k++ {
 				e := &es[rng.Intn(len(es))]
-				l := ondisk.LBlock(rng.Intn(64) * 2)
+				l := ondisk.LBlock(rng.Intn(runs) * 2)
 				if rng.Intn(3) == 0 {
 					e.remove(c, l, uint64(l)+1)
 				} else {
@@ -107,6 +112,10 @@ func TestExtentStatusShrinks(t *testing.T) {
 				}
 				if r, ok := e.lookup(c, l); ok && r.p != ondisk.FsBlock(l) {
 					t.Errorf("block %d maps to %d", l, r.p)
+				}
+				if n := c.bytes.Load(); n > limit {
+					t.Errorf("%d bytes in the midst of it, the bound is %d and %d workers add to that", n, c.max, workers)
+					return
 				}
 			}
 		}()
@@ -123,7 +132,7 @@ func TestExtentStatusShrinks(t *testing.T) {
 	if bytes != st.Bytes {
 		t.Fatalf("lists hold %d bytes, the account says %d", bytes, st.Bytes)
 	}
-	if st.Bytes > 2*c.max {
+	if st.Bytes > c.max {
 		t.Fatalf("%d bytes kept, bound %d", st.Bytes, c.max)
 	}
 	for k := range es {
@@ -131,6 +140,93 @@ func TestExtentStatusShrinks(t *testing.T) {
 	}
 	if st := c.stats(); st.Bytes != 0 || st.Inodes != 0 {
 		t.Fatalf("%d bytes in %d inodes after drop", st.Bytes, st.Inodes)
+	}
+}
+
+// spread fills lists of the cache, of k runs each, until the bound is near.
+func spread(c *esCache, k int) []*extentStatus {
+	var lists []*extentStatus
+	for {
+		e := &extentStatus{}
+		for l := range k {
+			e.insert(c, esRun{l: ondisk.LBlock(2 * l), n: 1, st: esWritten, p: ondisk.FsBlock(2 * l)})
+		}
+		lists = append(lists, e)
+		if c.bytes.Load()+e.bytes > c.max {
+			return lists
+		}
+	}
+}
+
+// A list that grows past the bound while the shrinker can have no other one
+// goes itself: whether it grows by a run that is new, or by one cut in two.
+func TestExtentStatusBoundWithOthersInUse(t *testing.T) {
+	for name, grow := range map[string]func(c *esCache, e *extentStatus, k ondisk.LBlock){
+		"insert": func(c *esCache, e *extentStatus, k ondisk.LBlock) {
+			e.insert(c, esRun{l: 2 * k, n: 1, st: esWritten, p: 7})
+		},
+		"remove": func(c *esCache, e *extentStatus, k ondisk.LBlock) {
+			if k == 0 {
+				e.insert(c, esRun{l: 0, n: 1 << 20, st: esHole})
+			}
+			e.remove(c, 2*k+1, uint64(2*k+2))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newESCache(1000 * esRunBytes)
+			lists := spread(c, 50)
+			before := c.bytes.Load()
+			for _, e := range lists { // in the midst of a lookup
+				e.mu.rlock()
+				defer e.mu.runlock(lockPlain)
+			}
+			grown := &extentStatus{}
+			for k := range ondisk.LBlock(500) {
+				grow(c, grown, k)
+				if n := c.bytes.Load(); n > c.max || n < before {
+					t.Fatalf("%d bytes after run %d; bound %d, of which others use %d", n, k, c.max, before)
+				}
+			}
+			if st := c.stats(); st.Shrunk == 0 || st.Scans == 0 {
+				t.Errorf("nothing was dropped: %+v", st)
+			}
+		})
+	}
+}
+
+// The list that grew goes even if the shrinker could not have it either,
+// because somebody looked something up in it.
+func TestExtentStatusBoundWithAllInUse(t *testing.T) {
+	c := newESCache(1000 * esRunBytes)
+	lists := spread(c, 50)
+	before := c.bytes.Load()
+	for _, e := range lists {
+		e.mu.rlock()
+		defer e.mu.runlock(lockPlain)
+	}
+	grown := &extentStatus{}
+	grown.mu.lock()
+	for l := range ondisk.LBlock(1000) {
+		grown.replaceLocked(2*l, uint64(2*l+1), &esRun{l: 2 * l, n: 1, st: esWritten, p: 7})
+	}
+	if !grown.accountLocked(c) {
+		t.Fatal("1000 runs more are within the bound")
+	}
+	grown.mu.unlock()
+	grown.mu.rlock()
+	c.scanNs.Store(0)
+	go func() {
+		for c.scanNs.Load() == 0 { // the shrinker is not done yet
+			time.Sleep(time.Millisecond)
+		}
+		grown.mu.runlock(lockPlain)
+	}()
+	c.reclaim(grown)
+	if n := c.bytes.Load(); n != before {
+		t.Errorf("%d bytes; bound %d, of which the lists in use have %d", n, c.max, before)
+	}
+	if _, ok := grown.lookup(c, 0); ok {
+		t.Error("the list is still there")
 	}
 }
 

@@ -86,6 +86,24 @@ func openFile(c *Caller, i *Inode, flags uint32) *File {
 // it returns: those that the kernel keeps in its cache are not.
 func (f *File) Synchronous() bool { return f.sync }
 
+// blocksUnseen: nobody has an Attr whose Blocks could be wrong.
+const blocksUnseen = 1<<64 - 1
+
+// BlocksChanged tells whether the last Attr of the inode that was given out has
+// other Blocks than it has now. It says so once: whoever keeps attributes then
+// asks again.
+func (f *File) BlocksChanged() bool {
+	i := f.i
+	shown := i.shown.Load()
+	if shown == blocksUnseen {
+		return false
+	}
+	i.mu.RLock()
+	now := i.raw.Sectors(f.fs.hugeFile, f.fs.blockBits)
+	i.mu.RUnlock()
+	return now != shown && i.shown.CompareAndSwap(shown, blocksUnseen)
+}
+
 // Ino is the number of the file's inode.
 func (f *File) Ino() ondisk.InodeNumber { return f.i.ino }
 

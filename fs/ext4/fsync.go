@@ -7,7 +7,9 @@ import "extfused/fs/ondisk"
 //
 // If the transaction that holds the last change has yet to commit, its commit
 // does it all: fsyncs that wait for one commit share it. If it has committed,
-// only data that was written in place since needs a flush of the device.
+// only data that was written in place since needs a flush of the device. Those
+// of one file wait for each other, as what one has taken on itself to flush is
+// durable for the others only when that has been done; they share the next one.
 func (f *File) Fsync(datasync bool) error { return f.i.fsync(datasync) }
 
 // Fsync makes the entries of the directory durable.
@@ -21,6 +23,8 @@ func (i *Inode) fsync(datasync bool) error {
 	if fs.opts.ReadOnly {
 		return nil
 	}
+	i.fsyncMu.Lock()
+	defer i.fsyncMu.Unlock()
 	if i.lazy.Load() && !datasync {
 		if err := fs.writeLazy(i); err != nil {
 			return err

@@ -45,6 +45,9 @@ type Inode struct {
 
 	inodeOps // what the operations keep in core
 
+	// shown is the Blocks of the last Attr given out, or blocksUnseen.
+	shown atomic.Uint64
+
 	// lazy: a time is newer than on the device, see atime.go.
 	lazy atomic.Bool
 
@@ -445,8 +448,8 @@ func (i *Inode) markDirty(h *handle) error {
 		return err
 	}
 	i.settleQuota(false)
-	i.encode(b.Data()[off : off+i.fs.inodeSize])
 	i.syncTID.Store(h.tid())
+	i.encode(b.Data()[off : off+i.fs.inodeSize])
 	return h.dirty(b)
 }
 
@@ -469,8 +472,8 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 	} else {
 		err = edit(slot)
 	}
-	i.encode(slot)
 	i.syncTID.Store(h.tid())
+	i.encode(slot)
 	if derr := h.dirty(b); err == nil {
 		err = derr
 	}
@@ -481,7 +484,8 @@ func (i *Inode) editSlot(h *handle, edit func(slot []byte) error) error {
 func (i *Inode) onOrphanList() bool { return i.orphan.Load() && i.orphanSlot == 0 }
 
 // encode writes the inode over its bytes. While an inode is on the orphan
-// list its i_dtime, and so its checksum, belongs to the list's lock.
+// list its i_dtime, and so its checksum, belongs to the list's lock. An fsync that
+// finds lazy clear relies on syncTID being that of the times that waited.
 func (i *Inode) encode(slot []byte) {
 	if i.lazy.Load() {
 		i.lazy.Store(false)
@@ -536,6 +540,7 @@ func (i *Inode) attrLocked() Attr {
 		major, minor := ondisk.DecodeDev(&r.Block)
 		a.Rdev = minor&0xff | major<<8 | minor&^0xff<<12
 	}
+	i.shown.Store(a.Blocks)
 	return a
 }
 

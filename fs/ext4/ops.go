@@ -27,6 +27,7 @@ type inodeOps struct {
 	// dataDirty: data was written in place since the last flush that this
 	// inode's fsync waited for; set after the write, cleared before the flush.
 	dataDirty atomic.Bool
+	fsyncMu   sync.Mutex   // held from clearing dataDirty until that data is durable
 	writers   atomic.Int32 // open files that may write
 	charged   charge       // of quotas; guarded by Inode.mu, as raw is
 	// valueEntries is how many attribute values the inode has in inodes of their

@@ -60,7 +60,9 @@ type renaming struct {
 	caller   *Caller
 	flags    uint32
 	from, to entry
-	whiteout *Inode // made for RenameWhiteout
+	whiteout *Inode   // made for RenameWhiteout
+	blank    *newNode // what it is to be, and the ACLs it inherits as any device
+	blankACL *newACL
 }
 
 // run locks all four inodes, does the work, and lets go of everything in the
@@ -84,7 +86,10 @@ func (r *renaming) locked() error {
 	if err := r.check(); err != nil || r.from.child == r.to.child {
 		return err // two names of one inode: POSIX wants nothing done
 	}
-	h, err := r.fs.begin(creditsRename)
+	if err := r.planWhiteout(); err != nil {
+		return err
+	}
+	h, err := r.fs.begin(creditsRename + r.blankACL.credits())
 	if err != nil {
 		return err
 	}
@@ -242,18 +247,27 @@ func (r *renaming) finish(h *handle, now ondisk.Timestamp, moved ...*Inode) erro
 	return err
 }
 
+// planWhiteout finds out what the whiteout inherits, before the handle.
+func (r *renaming) planWhiteout() (err error) {
+	if r.flags&RenameWhiteout != 0 {
+		r.blank = &newNode{mode: ondisk.ModeChr}
+		r.blankACL, err = r.from.dir.inheritACL(r.blank, nil)
+	}
+	return err
+}
+
 // makeWhiteout makes the character device 0:0 that overlayfs reads as "nothing
 // here".
 func (r *renaming) makeWhiteout(h *handle) error {
 	if r.flags&RenameWhiteout == 0 {
 		return nil
 	}
-	w, err := r.fs.newInode(h, r.from.dir, r.caller, ondisk.ModeChr)
+	w, err := r.fs.newInode(h, r.from.dir, r.caller, r.blank.mode)
 	if err != nil {
 		return err
 	}
 	r.whiteout = w
-	if err := w.fill(h, r.from.dir, &newNode{mode: ondisk.ModeChr}); err != nil {
+	if err := first(w.fill(h, r.from.dir, r.blank), w.setNewACL(h, r.blankACL)); err != nil {
 		return first(err, w.abandon(h))
 	}
 	return w.markDirty(h)

@@ -153,6 +153,11 @@ func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, 
 	}
 	n, err := o.WriteAtFlags(c, data, int64(in.Offset), flags)
 	f.stats.bytes(OpWrite, n)
+	if flags&ext4.WriteCached != 0 && f.notify != nil && o.BlocksChanged() {
+		// The kernel keeps the attributes it has when it writes back; st_blocks
+		// would be wrong for as long as they are valid.
+		f.notify.InodeNotify(in.NodeId, -1, 0)
+	}
 	if err != nil && n == 0 {
 		return 0, status(err)
 	}

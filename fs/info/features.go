@@ -42,7 +42,7 @@ var notes = map[string]note{
 	"sparse_super2":   {"", "backups are not rewritten", "fs/ondisk: TestHasSuper; fs/ext4: TestFeatureRows, TestBackupSuperblock; " + byMatrix},
 	"fast_commit":     {"replayed at mount, all records; the result is one transaction of the log", "no fast commits are written", "fs/ext4: TestFastCommitsAsTheKernel; " + byMatrix},
 	"stable_inodes":   {"ignored, as the kernel does", "ignored", "fs/ext4: TestFeatureRows"},
-	"orphan_file":     {"worked off at mount", "orphans go on the list from s_last_orphan instead, the file stays empty", "fs/ext4: TestMountUnmount, TestRecoverKernelImage; " + byMatrix},
+	"orphan_file":     {"worked off at mount", "orphans go there, and where it is full on the list from s_last_orphan", "fs/ext4: TestOrphanFile, TestOrphanFileFull, TestOrphanFileDamage, TestRecoverKernelImage; " + byMatrix},
 
 	"compression":        {"", "", "fs/ext4: TestMountRefuses"},
 	"filetype":           {"and without", "and without", "fs/htree: TestTravel; " + byMatrix},
@@ -69,15 +69,15 @@ var notes = map[string]note{
 	"dir_nlink":      {"", "", byMatrix},
 	"extra_isize":    {"and inodes of 128 bytes", "nanoseconds, years to 2446, creation time", "fs/ondisk: TestTimeEpochs; fs/ext4: TestTwin; " + byMatrix},
 	"FEATURE_R7":     {"has_snapshot, of kernels that never were", "", "fs/ext4: TestUnknownBits"},
-	"quota":          {"", "usage is kept in the transaction of each change; limits count with usrquota and grpquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin, TestQuotaLimits"},
+	"quota":          {"", "usage is kept in the transaction of each change; limits count with usrquota and grpquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin, TestQuotaLimits; " + byMatrix},
 	"bigalloc":       {"any cluster size", "any cluster size; fast commits of such an image are left to others", "fs/ext4: TestBigallocTwin, TestBigallocClusterLife, TestBigallocOfTheKernel; " + byMatrix},
 	"metadata_csum":  {"verified at every read from the device", "", "fs/ondisk: TestGoldenChecksums; fs/htree: TestTravel; " + byMatrix},
 	"replica":        {"", "", "fs/ext4: TestUnknownBits"},
 	"read-only":      {"", "that is what it says", "fs/ext4: TestUnknownBits"},
-	"project":        {"", "its usage is kept; limits count with prjquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin"},
+	"project":        {"", "its usage is kept; limits count with prjquota", "fs/ext4: TestQuotaUsage, TestQuotaTwin; " + byMatrix},
 	"shared_blocks":  {"", "", "fs/ext4: TestSharedBlocks"},
-	"verity":         {"content is read, not verified", "of files without the flag; with it they are sealed (EPERM)", "fs/ext4: TestVerity"},
-	"orphan_present": {"see orphan_file", "cleared at mount", "fs/ext4: TestRecoverKernelImage"},
+	"verity":         {"content is read, not verified", "of files without the flag; with it they are sealed (EPERM)", "fs/ext4: TestVerity; " + byMatrix},
+	"orphan_present": {"see orphan_file", "set while mounted, cleared by unmount", "fs/ext4: TestOrphanFile, TestRecoverKernelImage"},
 }
 
 // FeatureTable lists every feature that has a name, or a meaning, in the order

@@ -208,7 +208,7 @@ func TestDir(t *testing.T) {
 	src := makeSource(t)
 	want := tree(t, src)
 	for _, c := range []struct{ kind, features string }{
-		{"ext4", ""}, {"ext3", ""}, {"ext2", ""}, {"ext4", "inline_data,ea_inode"}, {"ext4", "bigalloc"}, {"ext4", "fast_commit,orphan_file,mmp,metadata_csum_seed"},
+		{"ext4", ""}, {"ext3", ""}, {"ext2", ""}, {"ext4", "inline_data,ea_inode"}, {"ext4", "bigalloc"}, {"ext4", "quota,project"}, {"ext4", "fast_commit,orphan_file,mmp,metadata_csum_seed"},
 	} {
 		t.Run(c.kind+" "+c.features, func(t *testing.T) {
 			p := params(t)

@@ -7,6 +7,8 @@
 //
 //	EXTFUSED_BIN   the binary under test; default: built by the tests
 //	EXTFUSED_TAR   the tar of a source tree; default: Debian's linux-source-6.1
+//	EXTFUSED_FULL  1: the long forms; kills come later, up to 15 s after the mount
+//	EXTFUSED_SEED  the seed of random tests, which print it
+//	EXTFUSED_OPS   how many operations random tests do
 //	EXTFUSED_KILLS how many kill -9 (default 6; `make crash` does 50)
-//	EXTFUSED_FULL  1: the kills come later, up to 15 s after the mount
 package e2e

@@ -59,7 +59,7 @@ func flagBits(s *script, name string) {
 	s.say("get", err)
 	s.note("flags %#x", old)
 	for bit := range 31 {
-		if 1<<bit == inodeJournalData { // not supported: see the README
+		if 1<<bit == inodeJournalData { // the kernel wants a right for it that root may lack
 			continue
 		}
 		_, err := fsIoc(s.p(name), fsIocSetFlags, old|1<<bit)

@@ -136,9 +136,12 @@ func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota in
 		t.Fatal(err)
 	}
 	w := newWorkload(seed, rec, fs)
+	stop := w.syncAside(t, seed)
+	defer stop()
 	if err := w.run(250); err != nil {
 		t.Fatalf("%v\nthe last operations:\n%s", err, strings.Join(w.trace[max(0, len(w.trace)-10):], "\n"))
 	}
+	stop()
 	for len(w.opened) > 0 {
 		w.closeOrphan()
 	}
@@ -241,7 +244,7 @@ func (e *expectation) see(op bdtest.Op) *expectation {
 	case promise:
 		n.lo = max(n.lo, m.tree)
 		if m.id == 0 {
-			n.all = m.content
+			n.all = max(n.all, m.content)
 			break
 		}
 		n.synced = map[uint32]int{m.id: m.content}

@@ -4,6 +4,11 @@
 // mounted (which replays the journal), compared with the model, unmounted and
 // checked by e2fsck.
 //
+// In every other round somebody syncs next to the workload, so that there are
+// commits between any two transactions. An operation of the model is one call of
+// the file system: what needs two of them, as creating a file and writing to it,
+// are two operations, and a crash may come between.
+//
 // What is checked in each state:
 //
 //   - the tree - names, kinds, link counts, symlink targets, xattrs - is the

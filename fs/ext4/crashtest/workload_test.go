@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 
 	"extfused/blockdev/bdtest"
@@ -36,6 +37,7 @@ type workload struct {
 	states []*state // states[k] is the tree after operation k
 	opened []*node  // unlinked while open
 	trace  []string
+	done   atomic.Int64 // the last operation that has ended
 }
 
 var caller = &ext4.Caller{}
@@ -75,8 +77,7 @@ func (w *workload) run(n int) error {
 		for ; k >= mix[i].weight; i++ {
 			k -= mix[i].weight
 		}
-		w.op++
-		w.rec.Mark(started(w.op))
+		w.begin()
 		what, err := mix[i].do(w)
 		if err != nil && !errors.Is(err, syscall.ENOSPC) {
 			return fmt.Errorf("operation %d, %s: %w", w.op, what, err)
@@ -84,10 +85,30 @@ func (w *workload) run(n int) error {
 		if err != nil {
 			what += ": " + err.Error()
 		}
-		w.trace = append(w.trace, fmt.Sprintf("%d %s", w.op, what))
-		w.states = append(w.states, capture(w.root, w.opened))
+		w.end(what)
 	}
 	return nil
+}
+
+// begin starts an operation.
+func (w *workload) begin() {
+	w.op++
+	w.rec.Mark(started(w.op))
+}
+
+// end keeps the tree as it is after the operation.
+func (w *workload) end(what string) {
+	w.trace = append(w.trace, fmt.Sprintf("%d %s", w.op, what))
+	w.states = append(w.states, capture(w.root, w.opened))
+	w.done.Store(int64(w.op))
+}
+
+// halfway makes an operation of what a step has done so far, and begins another
+// one: between two calls of the file system a transaction may commit, so the
+// tree in between is one that a crash may show.
+func (w *workload) halfway(what string) {
+	w.end(what)
+	w.begin()
 }
 
 // place is a name in a directory.
@@ -155,11 +176,12 @@ func (w *workload) create() (string, error) {
 	n := &node{id: w.id(), ino: a.Ino, kind: 'f', nlink: 1, open: f, lastData: w.op}
 	d.kids[name] = n
 	w.touched(d, n)
-	if w.rng.IntN(4) > 0 {
-		err = w.writeWords(n, 0, 1+w.rng.IntN(4000))
+	defer w.closeFile(n)
+	if w.rng.IntN(4) == 0 {
+		return "create " + name, nil
 	}
-	w.closeFile(n)
-	return "create " + name, err
+	w.halfway("create " + name)
+	return "write to it", w.writeWords(n, 0, 1+w.rng.IntN(4000))
 }
 
 func (w *workload) openFile(n *node) error {
@@ -352,20 +374,17 @@ func (w *workload) replace() (string, error) {
 	n := &node{id: w.id(), ino: a.Ino, kind: 'f', nlink: 1, open: f}
 	p.dir.kids[tmp] = n
 	w.touched(p.dir, n)
+	w.halfway("replace " + p.name + ", created")
 	err = w.writeWords(n, 0, 500+w.rng.IntN(2000))
 	safely := w.rng.IntN(2) == 0 // as careful programs do
 	if safely && err == nil {
 		err = n.open.Fsync(false)
 	}
 	w.closeFile(n)
-	// The tree with both files is a state of its own.
-	w.states = append(w.states, capture(w.root, w.opened))
 	if safely && err == nil {
 		w.rec.Mark(promise{tree: w.op, content: w.op, id: n.id})
 	}
-	w.trace = append(w.trace, fmt.Sprintf("%d replace %s, written", w.op, p.name))
-	w.op++
-	w.rec.Mark(started(w.op))
+	w.halfway("replace " + p.name + ", written")
 	if err != nil {
 		return "replace", err
 	}
@@ -434,7 +453,8 @@ func (w *workload) unlinkOpen() (string, error) {
 	w.touched(p.dir, n)
 	n.nlink--
 	w.opened = append(w.opened, n)
-	return "unlink open " + p.name, w.writeWords(n, 0, 1000)
+	w.halfway("unlink open " + p.name)
+	return "write to it", w.writeWords(n, 0, 1000)
 }
 
 func (w *workload) closeOrphan() (string, error) {

@@ -191,12 +191,13 @@ func TestMatrix(t *testing.T) {
 	if len(all) < 60 {
 		t.Fatalf("only %d rows", len(all))
 	}
-	var done, open atomic.Int32
+	var started, done, open atomic.Int32
 	t.Run("rows", func(t *testing.T) {
 		for _, args := range all {
 			r := row{args}
 			t.Run(args, func(t *testing.T) {
 				t.Parallel()
+				started.Add(1)
 				for what, run := range map[string]func(*testing.T) error{"here first": r.hereThenThere, "kernel first": r.thereThenHere} {
 					err := run(t)
 					switch {
@@ -213,7 +214,7 @@ func TestMatrix(t *testing.T) {
 		}
 	})
 	t.Logf("%d rows, of which %d run and %d are not supported yet", len(all), done.Load(), open.Load())
-	if n := done.Load(); n < 40 {
+	if n := done.Load(); n < 40 && started.Load() == int32(len(all)) {
 		t.Errorf("only %d rows run", n)
 	}
 }
