@@ -81,15 +81,6 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func mustSection(t *testing.T, d blockdev.Device) blockdev.Device {
-	t.Helper()
-	s, err := blockdev.NewSection(d, 1, 5)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 func TestSectionMustFit(t *testing.T) {
 	m := blockdev.NewMem(1000)
 	for _, c := range [][2]int64{{-1, 10}, {0, 1001}, {990, 11}, {1001, -1}, {1 << 62, 1 << 62}} {

@@ -160,7 +160,6 @@ type Options struct {
 	JournalDev  blockdev.Device // journal_path=: the external journal, opened by the caller
 	Errors      ErrorsPolicy
 	Discard     bool    // discard freed blocks once their transaction has committed
-	NoDelInit   bool    // noinit_itable: leave inode tables to be zeroed on first use
 	NoPrefetch  bool    // no_prefetch_block_bitmaps: read block bitmaps only when they are needed
 	MinixDF     bool    // minixdf: statfs counts the overhead as usable
 	GrpID       bool    // grpid/bsdgroups: new inodes take the group of their directory

@@ -32,9 +32,6 @@ type valueUse struct {
 	charge  int64    // blocks, by which the owner's i_blocks changes
 }
 
-// creditsValue: dropping or taking one reference: the inode and the orphan list.
-const creditsValue = creditsInode + creditsOrphan
-
 // maxValueCredits bounds what is asked for beforehand; what is missing is
 // borrowed (handle.getWrite).
 const maxValueCredits = 32

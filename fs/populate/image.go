@@ -54,7 +54,7 @@ func Image(dev blockdev.Device, clock time.Time, fill func(*ext4.FS) error) erro
 func mounted(dev blockdev.Device, clock time.Time, fill func(*ext4.FS) error) error {
 	var problem error
 	o := ext4.Options{
-		NoDelInit: true, Errors: ext4.ErrorsRemountRO,
+		Errors: ext4.ErrorsRemountRO,
 		Logf: func(l ext4.Level, format string, args ...any) {
 			if l == ext4.LevelError && problem == nil {
 				problem = fmt.Errorf(format, args...)

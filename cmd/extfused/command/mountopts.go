@@ -78,8 +78,6 @@ var mountOptions = map[string]mountOption{
 	}},
 	"discard":                   flagOption("tell the device, or punch holes into the image, where files were deleted", func(c *daemon.Config) { c.FS.Discard = true }),
 	"nodiscard":                 flagOption("do not (default)", func(c *daemon.Config) { c.FS.Discard = false }),
-	"init_itable":               flagOption("zero inode tables in the background (default)", func(c *daemon.Config) { c.FS.NoDelInit = false }),
-	"noinit_itable":             flagOption("zero inode tables on first use only", func(c *daemon.Config) { c.FS.NoDelInit = true }),
 	"prefetch_block_bitmaps":    flagOption("learn in the background what block groups have free (default)", func(c *daemon.Config) { c.FS.NoPrefetch = false }),
 	"no_prefetch_block_bitmaps": flagOption("read block bitmaps when they are needed", func(c *daemon.Config) { c.FS.NoPrefetch = true }),
 	"minixdf":                   flagOption("statfs counts the overhead as usable", func(c *daemon.Config) { c.FS.MinixDF = true }),
@@ -164,11 +162,7 @@ func init() {
 		default_permissions nonempty kernel_cache
 		delalloc nodelalloc auto_da_alloc noauto_da_alloc dioread_lock dioread_nolock nodioread_nolock
 		journal_checksum nojournal_checksum block_validity noblock_validity nombcache i_version iversion noiversion
-<<<<<<< HEAD
-		mand nomand silent loud oldalloc orlov quota noquota
-=======
-		mand nomand silent loud oldalloc orlov
->>>>>>> main
+		mand nomand silent loud oldalloc orlov init_itable noinit_itable
 		reservation noreservation bh nobh check=none nocheck`) {
 		harmless[o] = true
 	}
