@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -39,6 +40,7 @@ var kinds = []struct {
 	{mk: []string{"-b", "4096", "-J", "size=4"}, o: ext4.Options{AsyncCommit: true, Data: ext4.DataWriteback}},
 	{mk: []string{"-b", "1024", "-J", "size=1"}, o: ext4.Options{Data: ext4.DataJournal}},
 	{mk: []string{"-b", "4096", "-J", "size=4", "-O", "orphan_file"}, o: ext4.Options{Data: ext4.DataJournal, AsyncCommit: true}},
+	{mk: []string{"-b", "1024", "-J", "size=1", "-O", "inline_data,ea_inode"}},
 }
 
 const imageSize = 16 << 20
@@ -129,6 +131,7 @@ func (r *run) admit(image []byte) (isNew, oracle bool) {
 func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota int, r *run) {
 	base := blockdev.NewMem(imageSize)
 	format(t, base, mk)
+	kernel := r.kernelKnows(t, base)
 	rec := bdtest.NewRecorder(base)
 	o.CacheBytes = 8 << 20
 	fs, err := ext4.Mount(rec, o)
@@ -148,7 +151,30 @@ func crashRound(t *testing.T, mk []string, o ext4.Options, seed uint64, quota in
 	if err := fs.Unmount(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	cutAll(t, w, o, quota, seed, r)
+	cutAll(t, w, o, quota, seed, r, kernel)
+}
+
+// kernelKnows tells whether the kernel mounts images of a kind when they are
+// fresh; some features depend on how it was built.
+func (r *run) kernelKnows(t *testing.T, fresh blockdev.Device) bool {
+	if _, err := os.Stat("/dev/loop-control"); err != nil || os.Geteuid() != 0 {
+		t.Log("no loop devices: the kernel is not asked")
+		return false
+	}
+	dir := t.TempDir()
+	image := make([]byte, imageSize)
+	if _, err := fresh.ReadAt(image, 0); err != nil && !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	img := filepath.Join(dir, "fresh")
+	if err := dump(image, img); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.kernelMounts(img, dir); err != nil {
+		t.Logf("the kernel is not asked, as it does not mount such an image when it is fresh: %v", err)
+		return false
+	}
+	return true
 }
 
 // cutter goes through the record once, with a Player of its own, and checks
@@ -158,6 +184,7 @@ type cutter struct {
 	r              *run
 	mode           ext4.DataMode
 	async          bool
+	kernel         bool // the kernel is asked, too
 	seed           uint64
 	number, stride int
 	skip, perPos   int
@@ -167,12 +194,12 @@ type cutter struct {
 }
 
 // cutAll cuts a record in about quota places, in parallel.
-func cutAll(t *testing.T, w *workload, o ext4.Options, quota int, seed uint64, r *run) {
+func cutAll(t *testing.T, w *workload, o ext4.Options, quota int, seed uint64, r *run, kernel bool) {
 	n := w.rec.NewPlayer().Len()
 	var wg sync.WaitGroup
 	var failed atomic.Bool
 	for i := range runtime.NumCPU() {
-		c := &cutter{w: w, r: r, mode: o.Data, async: o.AsyncCommit, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
+		c := &cutter{w: w, r: r, mode: o.Data, async: o.AsyncCommit, kernel: kernel, seed: seed, number: i, stride: runtime.NumCPU(), dir: t.TempDir(), failed: &failed,
 			skip: max(1, n/quota), perPos: max(1, (quota+n-1)/n), image: make([]byte, imageSize)}
 		wg.Add(1)
 		go func() {
@@ -357,13 +384,13 @@ func (c *cutter) askOracles(ours *recovered) error {
 		return fmt.Errorf("after e2fsck's replay: %w", err)
 	}
 	c.r.fsck.Add(1)
-	if _, err := os.Stat("/dev/loop-control"); err != nil || os.Geteuid() != 0 {
+	if !c.kernel {
 		return nil
 	}
 	if err := dump(c.image, img); err != nil {
 		return err
 	}
-	if err := c.kernelReplay(img); err != nil {
+	if err := c.r.kernelMounts(img, c.dir); err != nil {
 		if c.async && errors.Is(err, errRefused) {
 			c.r.refused.Add(1)
 			return nil
@@ -382,13 +409,14 @@ func (c *cutter) askOracles(ours *recovered) error {
 // kernel verifies logged blocks only when it has begun to replay, and gives up.
 var errRefused = errors.New("the kernel's mount")
 
-func (c *cutter) kernelReplay(img string) error {
-	mnt := filepath.Join(c.dir, "mnt")
+// kernelMounts lets the kernel mount an image below dir, and unmount it.
+func (r *run) kernelMounts(img, dir string) error {
+	mnt := filepath.Join(dir, "mnt")
 	if err := os.MkdirAll(mnt, 0o755); err != nil {
 		return err
 	}
-	c.r.mounts.Lock()
-	defer c.r.mounts.Unlock()
+	r.mounts.Lock()
+	defer r.mounts.Unlock()
 	if out, err := exec.Command("mount", "-t", "ext4", "-o", "loop", img, mnt).CombinedOutput(); err != nil {
 		return fmt.Errorf("%w: %v: %s", errRefused, err, out)
 	}
