@@ -109,7 +109,7 @@ func TestNames(t *testing.T) {
 func TestPages(t *testing.T) {
 	h := Handler(mounted(t))
 	for path, want := range map[string]string{
-		"/": "/mnt", "/views/mb_groups": "#group: free", "/views/mb_stats": "mballoc:", "/views/mb_structs_summary": "optimize_scan: 1",
+		"/": "/mnt", "/views/mb_groups": "#group: free", "/views/mb_stats": "mballoc:", "/views/mb_structs_summary": "max_free_order_lists:",
 		"/views/es_shrinker_info": "cache hits/misses", "/views/requests": "requests", "/views/stats.json": `"mballoc"`, "/debug/pprof/": "goroutine",
 	} {
 		if code, body := get(t, h, path); code != 200 || !strings.Contains(body, want) {
