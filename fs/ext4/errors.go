@@ -150,7 +150,9 @@ func noteError(sb *ondisk.SuperBlock, c *ondisk.CorruptError, now int64) {
 // aborted makes the file system read-only after the journal gave up, or what
 // else errors= says, once.
 func (fs *FS) aborted(cause error) {
+	fs.health.reports.Add(1) // before isAborted can be seen: who sees it may wait
 	if !fs.health.isAborted.CompareAndSwap(false, true) {
+		fs.health.reports.Done()
 		return
 	}
 	damage := isCorrupt(cause)
@@ -162,9 +164,9 @@ func (fs *FS) aborted(cause error) {
 	fs.health.first = cause
 	fs.health.mu.Unlock()
 	if fs.stopped.Load() != 0 {
+		fs.health.reports.Done()
 		return
 	}
-	fs.health.reports.Add(1)
 	go fs.reportAbort(cause)
 	if !damage && fs.errorsPolicy() == ErrorsPanic && fs.opts.Panic != nil {
 		fs.opts.Panic(cause)

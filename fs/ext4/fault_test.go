@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"extfused/blockdev"
 	"extfused/blockdev/bdtest"
@@ -180,6 +181,9 @@ func (r *faultRun) checkReaction(t *testing.T, n int, policy ErrorsPolicy) {
 			t.Errorf("operation %d: nobody heard of the failure", n)
 		}
 		return
+	}
+	for end := time.Now().Add(20 * time.Second); !fs.health.isAborted.Load() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // the journal gives up first, and tells then
 	}
 	fs.health.reports.Wait()
 	if !fs.ReadOnly() || r.warnings.Load() != 1 || r.told.Load() != 1 {
