@@ -40,5 +40,5 @@
 //	CRASH_SEED     the seed; default: the clock, printed
 //	CRASH_KIND     only the kind of file system with this index in kinds
 //	CRASH_ORACLES  how many states e2fsck and the kernel replay too; default 20,
-//	               `make crash` takes 520
+//	               `make crash` takes 600
 package crashtest
