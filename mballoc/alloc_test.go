@@ -2,6 +2,7 @@ package mballoc_test
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"extfused/mballoc"
@@ -192,6 +193,50 @@ func TestRequestsOutOfOrder(t *testing.T) {
 				t.Errorf("%d pieces, want %d; %d clusters set aside at the end", pieces, tc.want, n)
 			}
 		})
+	}
+}
+
+// Whatever the order, a file's preallocations are disjoint, none of them is empty, and all of them
+// go back: those that follow each other without a gap, too.
+func TestRequestsInRandomOrder(t *testing.T) {
+	r := newRig(t, geo4k(8), mballoc.Options{}, nil)
+	rng := rand.New(rand.NewPCG(5, 1))
+	touching := 0
+	for k := range uint32(150) {
+		f := file{ino: 12 + k}
+		m := map[uint32]mballoc.Cluster{}
+		order := rng.Perm(2 + rng.IntN(10))
+		n := uint32(1) << rng.IntN(9)
+		size := uint64(0)
+		for _, piece := range order {
+			l := uint32(piece) * n
+			for end := l + n - uint32(rng.IntN(int(n)+1)/2); l < end; {
+				size = max(size, uint64(end)<<12)
+				res := r.alloc(f.at(m, l, end-l, size))
+				for i := range res.Len {
+					m[l+i] = res.Start + mballoc.Cluster(i)
+				}
+				l += res.Len
+				last := uint64(0)
+				for _, pa := range f.state.Ranges() {
+					if pa[0] >= pa[1] || pa[0] < last {
+						t.Fatalf("file %d, after the request up to %d: preallocations %v", k, end, f.state.Ranges())
+					}
+					if last == pa[0] && last > 0 {
+						touching++
+					}
+					last = pa[1]
+				}
+			}
+		}
+		r.a.DiscardInode(&f.state)
+		if err := r.a.Check(); err != nil {
+			t.Fatalf("file %d: %v", k, err)
+		}
+	}
+	r.a.DiscardAll()
+	if n := r.a.PreallocLen(); n != 0 || touching == 0 {
+		t.Errorf("%d clusters set aside at the end; %d times two preallocations touched", n, touching)
 	}
 }
 

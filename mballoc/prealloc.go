@@ -113,13 +113,14 @@ func (a *Allocator) useInodePALocked(m Marker, r *Request, st *stripe, n uint32)
 	return Result{Start: a.cluster(pa.group, start), Len: n}, true, nil
 }
 
-// cutPALocked marks n clusters at off used and takes them off pa, at its front or at its end. The
-// owner's lock is held.
+// cutPALocked marks n clusters at off used and takes them off pa, at its front or at its end. One
+// that is used up stays where it is: behind its end another one may begin, and two of the same key
+// could not be told apart when it is taken out of the tree. The owner's lock is held.
 func (a *Allocator) cutPALocked(m Marker, gi *GroupInfo, pa *PreallocSpace, off, n uint32) error {
 	gi.disk.lock(&a.contended, lockDisk)
 	err := m.MarkUsed(pa.group, pa.start+GrpCluster(off), n)
 	if err == nil {
-		if off == 0 {
+		if off == 0 && n < pa.length {
 			pa.start += GrpCluster(n)
 			pa.node.key += n // stays in order: the next one begins at or after the end
 		}

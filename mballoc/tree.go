@@ -8,8 +8,8 @@ type treeNode[T any] struct {
 }
 
 // tree is an ordered set (a treap: search tree by key, heap by a hash of the key) of extents that
-// do not overlap, keyed by their start. An owner may change the key of a member in place as long as
-// it does not pass a neighbour. Not safe for concurrent use.
+// do not overlap, keyed by their start, so that no two keys are the same. An owner may change the key
+// of a member in place as long as it does not reach a neighbour. Not safe for concurrent use.
 type tree[T any] struct {
 	root *treeNode[T]
 	n    int
