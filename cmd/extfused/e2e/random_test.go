@@ -42,10 +42,16 @@ type both struct {
 
 func mountBoth(t *testing.T, size string, opts string) *both {
 	t.Helper()
+	return mountBothWith(t, size, opts, opts)
+}
+
+// mountBothWith is mountBoth with other options for the kernel.
+func mountBothWith(t *testing.T, size string, opts, kernelOpts string) *both {
+	t.Helper()
 	needMount(t)
 	needLoop(t)
 	b := &both{t: t, imgK: mkfsImage(t, size)}
-	b.kernel, b.umountK = kernelMount(t, b.imgK, opts)
+	b.kernel, b.umountK = kernelMount(t, b.imgK, kernelOpts)
 	b.ours = mountImage(t, mkfsImage(t, size), opts)
 	return b
 }
