@@ -249,7 +249,7 @@ var dataMoves = []move{
 	}},
 	{15, func(p *player) string {
 		in, out, from, to, n := p.fd(), p.fd(), p.offset(), p.offset(), p.length()
-		k, err := unix.CopyFileRange(in, &from, out, &to, n, 0)
+		k, err := copyRange(in, &from, out, &to, n)
 		return fmt.Sprintf("copy_file_range %d %d %s", n, k, errno(err))
 	}},
 	{10, func(p *player) string {
@@ -475,6 +475,18 @@ func xattrs(path string) string {
 func sameBlocks(a, b int64) bool {
 	const treeBlock = 4096 / 512
 	return a == b || a == b+treeBlock || b == a+treeBlock
+}
+
+// copyRange goes on after a short copy: the kernel's copies through a pipe end
+// where its pages are used up.
+func copyRange(in int, from *int64, out int, to *int64, n int) (int, error) {
+	total := 0
+	for {
+		k, err := unix.CopyFileRange(in, from, out, to, n-total, 0)
+		if total += max(k, 0); k <= 0 || err != nil || total == n {
+			return total, err
+		}
+	}
 }
 
 // fingerprint is a whole tree: attributes, extended ones, content. Without
