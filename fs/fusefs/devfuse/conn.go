@@ -180,11 +180,30 @@ func (c *conn) write(b []byte) error {
 	}
 }
 
+// send writes an answer. Unlike a notification it waits for nothing: the kernel
+// copies it and wakes the caller. So a short one can do without telling the Go
+// scheduler, which would hand the processor to others meanwhile.
+func (c *conn) send(b []byte) error {
+	if len(b) > smallSize {
+		return c.write(b)
+	}
+	for {
+		_, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		switch errno {
+		case 0:
+			return nil
+		case syscall.EINTR:
+			continue
+		}
+		return errno
+	}
+}
+
 // answer writes b, the answer to a request with the given opcode. ENOENT means
 // that nobody waits for it any more: the request was interrupted, or the mount
 // went away.
 func (c *conn) answer(opcode uint32, b []byte) {
-	err := c.write(b)
+	err := c.send(b)
 	if err == nil || errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENODEV) {
 		return
 	}
