@@ -5,6 +5,7 @@ import (
 	"log"
 	"sync"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
@@ -33,6 +34,7 @@ type conn struct {
 	handler Handler
 	logger  *log.Logger
 	bufs    buffers
+	spin    spinner
 
 	mu      sync.Mutex
 	waiting int       // +checklocks:mu, readers in read(2), or on the way there
@@ -56,11 +58,12 @@ const maxReaders = 4096
 const maxParked = 8
 
 // newConn makes a connection whose requests and answers have at most maxData
-// bytes of data.
+// bytes of data. fd becomes nonblocking.
 func newConn(fd int, s server, h Handler, maxData int, l *log.Logger) *conn {
+	unix.SetNonblock(fd, true)
 	size := (maxData + overhead + 2*pageSize - 1) &^ (pageSize - 1)
 	return &conn{
-		fd: fd, server: s, handler: h, bufs: buffers{size: size}, logger: l,
+		fd: fd, server: s, handler: h, bufs: buffers{size: size}, logger: l, spin: newSpinner(),
 		kick: make(chan struct{}, 1), done: make(chan struct{}), asleep: true,
 	}
 }
@@ -155,26 +158,48 @@ func (c *conn) next(r *reader) bool {
 
 // read reads one request into buf. ok is false when the connection is gone.
 func (c *conn) read(buf []byte) (n int, ok bool) {
+	var idle time.Time // since when there has been nothing to read
+	slept := false
 	for {
 		n, err := unix.Read(c.fd, buf)
 		switch {
 		case err == nil:
+			if !idle.IsZero() {
+				c.spin.found(idle, slept)
+			}
 			return n, n > 0
-		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ENOENT), errors.Is(err, syscall.EAGAIN):
-			continue // ENOENT: the request was interrupted before it was read
+		case errors.Is(err, syscall.EAGAIN):
+			if idle.IsZero() {
+				idle = time.Now()
+			}
+			if !c.spin.look(idle) {
+				slept = true
+				c.sleep(unix.POLLIN)
+			}
+		case errors.Is(err, syscall.EINTR), errors.Is(err, syscall.ENOENT): // the request was interrupted before it was read
 		case errors.Is(err, syscall.ENODEV), errors.Is(err, syscall.ECONNABORTED):
 			return 0, false // unmounted, or aborted
+		default:
+			c.logger.Printf("read from /dev/fuse: %v", err)
+			return 0, false
 		}
-		c.logger.Printf("read from /dev/fuse: %v", err)
-		return 0, false
 	}
+}
+
+// sleep returns when it may be possible to read (POLLIN), or to write.
+func (c *conn) sleep(events int16) {
+	fds := [1]unix.PollFd{{Fd: int32(c.fd), Events: events}}
+	unix.Poll(fds[:], -1)
 }
 
 // write writes an answer or a notification.
 func (c *conn) write(b []byte) error {
 	for {
 		_, err := unix.Write(c.fd, b)
-		if !errors.Is(err, syscall.EINTR) {
+		switch {
+		case errors.Is(err, syscall.EAGAIN): // a socket; /dev/fuse always takes it
+			c.sleep(unix.POLLOUT)
+		case !errors.Is(err, syscall.EINTR):
 			return err
 		}
 	}
@@ -194,6 +219,8 @@ func (c *conn) send(b []byte) error {
 			return nil
 		case syscall.EINTR:
 			continue
+		case syscall.EAGAIN:
+			return c.write(b)
 		}
 		return errno
 	}

@@ -272,3 +272,36 @@ func TestBuffersAreBounded(t *testing.T) {
 	}
 	b.close()
 }
+
+// TestSpinner: the leader looks for the next request only after several have
+// come quickly, for a bounded time, and stops when they cease to.
+func TestSpinner(t *testing.T) {
+	var s spinner
+	now := time.Now()
+	late := now.Add(-time.Second)
+	if s.look(now) {
+		t.Error("looks before any request has come")
+	}
+	for range 2 * spinMost {
+		s.found(time.Now(), true)
+	}
+	if !s.look(time.Now()) {
+		t.Error("does not look though all requests came at once")
+	}
+	if s.look(late) {
+		t.Error("looks for a second")
+	}
+	for range spinMost / missCost {
+		s.found(late, true)
+	}
+	if s.look(time.Now()) {
+		t.Error("looks though requests have become rare")
+	}
+	one := spinner{off: true}
+	for range 2 * spinMost {
+		one.found(time.Now(), false)
+	}
+	if one.look(time.Now()) {
+		t.Error("looks on the only processor")
+	}
+}

@@ -16,6 +16,10 @@
 //	monitor     looks every tick; nobody waits, twice running: wakes or
 //	            starts another reader
 //
+// The leader does not sleep at once when there is nothing to read: the caller
+// that has just got its answer is likely to be back within microseconds, and
+// falling asleep and being woken would cost more. See spinner.
+//
 // A single caller is served by one thread. Several callers keep the leader
 // busy, which the monitor sees, and so there come to be as many readers as
 // there is work for; they park again when a request finds another reader
