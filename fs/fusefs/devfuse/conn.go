@@ -42,6 +42,8 @@ type conn struct {
 	readers int       // +checklocks:mu, all of them
 	seq     uint64    // +checklocks:mu, requests read
 	woken   uint64    // +checklocks:mu, readers woken or started
+	pid     uint32    // +checklocks:mu, the process that the last request was of
+	alone   uint64    // +checklocks:mu, requests of it since one of another process
 	asleep  bool      // +checklocks:mu, the monitor waits for kick
 	closed  bool      // +checklocks:mu
 
@@ -119,12 +121,21 @@ func (c *conn) close() {
 	c.parked = nil
 }
 
-// took notes that a reader has got a request; held tells that it will be long.
-func (c *conn) took(held bool) {
+// loneAfter is after how many requests of one process without one of another
+// it counts as the only one.
+const loneAfter = 64
+
+// took notes that a reader has got a request, of the given process.
+func (c *conn) took(h holding, pid uint32) {
 	c.mu.Lock()
 	c.waiting--
 	c.seq++
-	if held {
+	if pid == c.pid {
+		c.alone++
+	} else if pid != 0 {
+		c.pid, c.alone = pid, 0
+	}
+	if h == needed || h == long && c.alone < loneAfter {
 		c.successor()
 	}
 	if c.asleep {

@@ -59,7 +59,7 @@ func (r *reader) one() bool {
 		r.c.bufs.put(buf)
 		buf = nil
 	}
-	r.c.took(hold(req))
+	r.c.took(hold(req), callerOf(req))
 	ok = r.handle(req)
 	r.c.bufs.put(buf)
 	if !ok {
@@ -115,18 +115,41 @@ func answerData(req []byte) int {
 // takes longer than waking another thread.
 const longTransfer = 256 << 10
 
+// holding is what a request means for those behind it.
+type holding int
+
+const (
+	short  holding = iota // they wait
+	long                  // it keeps its reader for long; its caller waits for it
+	needed                // as long; they may be what it waits for, or of the same caller
+)
+
 // hold tells whether a request will keep its reader for long, or needs other
 // requests to be served meanwhile.
-func hold(req []byte) bool {
+func hold(req []byte) holding {
 	switch opcode(req) {
 	case opWrite:
-		return len(req) >= longTransfer
+		if len(req) >= longTransfer {
+			return needed
+		}
 	case opRead:
-		return answerData(req) >= longTransfer
-	case opFsync, opFsyncDir, opSyncFS, opSetLkW, opIoctl, opLseek, opCopyFileRange:
-		return true
+		if answerData(req) >= longTransfer {
+			return needed
+		}
+	case opFsync, opFsyncDir:
+		return long
+	case opSyncFS, opSetLkW, opIoctl, opLseek, opCopyFileRange:
+		return needed
 	}
-	return false
+	return short
+}
+
+// callerOf is the process a request is of, 0 for the kernel's own.
+func callerOf(req []byte) uint32 {
+	if len(req) < headerIn {
+		return 0
+	}
+	return (*fuse.InHeader)(unsafe.Pointer(&req[0])).Pid
 }
 
 // handle serves one request. It returns false after the last one.
