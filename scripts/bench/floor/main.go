@@ -29,6 +29,8 @@ func main() {
 	}
 	debug.SetGCPercent(400)
 	fs := newFloor()
+	c := make(chan os.Signal, 1)
+	signal.Notify(c, syscall.SIGUSR1) // before anybody sees the mount
 	srv, err := fuse.NewServer(fs, flag.Arg(0), &fuse.MountOptions{
 		FsName:                   "floor",
 		Name:                     "floor",
@@ -47,8 +49,6 @@ func main() {
 		log.Fatalf("floor: %v", err)
 	}
 	if *stats != "" {
-		c := make(chan os.Signal, 1)
-		signal.Notify(c, syscall.SIGUSR1)
 		go func() {
 			for range c {
 				fs.dump(*stats)
