@@ -2,6 +2,7 @@ package fusefs
 
 import (
 	"sync"
+	"time"
 
 	"extfused/fs/ext4"
 	"extfused/fs/ondisk"
@@ -9,14 +10,15 @@ import (
 
 // forgets frees inodes in the background. FORGET has no answer, so the
 // kernel never waits for one; the last FORGET of a deleted file frees its
-// blocks, which can take a while, and holds up its reader meanwhile. Counts add up, so their order
-// does not matter.
+// blocks, which can take a while, and would hold up its reader meanwhile. Counts
+// add up, so their order does not matter.
 //
 // Before start everything happens in the caller.
 type forgets struct {
 	fs    *ext4.FS
 	guard func(what string) // deferred around the work: catches panics
 	queue chan forgotten
+	hurry chan struct{} // ends the worker's pause
 	end   sync.WaitGroup
 
 	ending sync.RWMutex // stop excludes drain
@@ -34,18 +36,45 @@ type forgotten struct {
 // forgetQueue bounds the queue; when it is full the FUSE reader works itself.
 const forgetQueue = 4096
 
+// forgetPause is how long the worker lets FORGETs gather: waking it for each
+// takes longer than what it does.
+const forgetPause = time.Millisecond
+
 // start spawns the worker.
 func (q *forgets) start() {
-	q.queue = make(chan forgotten, forgetQueue)
-	q.end.Go(func() {
-		for f := range q.queue {
-			if f.barrier != nil {
-				close(f.barrier)
-				continue
-			}
-			q.forget(f)
+	q.queue, q.hurry = make(chan forgotten, forgetQueue), make(chan struct{}, 1)
+	q.end.Go(q.run)
+}
+
+func (q *forgets) run() {
+	pause := time.NewTimer(forgetPause)
+	defer pause.Stop()
+	for f := range q.queue {
+		q.do(f)
+		for n := len(q.queue); n > 0; n-- {
+			q.do(<-q.queue)
 		}
-	})
+		pause.Reset(forgetPause)
+		select {
+		case <-pause.C:
+		case <-q.hurry:
+		}
+	}
+}
+
+func (q *forgets) do(f forgotten) {
+	if f.barrier != nil {
+		close(f.barrier)
+		return
+	}
+	q.forget(f)
+}
+
+func (q *forgets) wake() {
+	select {
+	case q.hurry <- struct{}{}:
+	default:
+	}
 }
 
 func (q *forgets) forget(f forgotten) {
@@ -71,6 +100,7 @@ func (q *forgets) drain() {
 	}
 	done := make(chan struct{})
 	q.queue <- forgotten{barrier: done}
+	q.wake()
 	<-done
 }
 
@@ -81,6 +111,7 @@ func (q *forgets) stop() {
 	if q.queue != nil && !q.ended {
 		q.ended = true
 		close(q.queue)
+		q.wake()
 		q.end.Wait()
 	}
 }
