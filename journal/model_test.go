@@ -374,13 +374,13 @@ func TestModelCrash(t *testing.T) {
 		p.opt.StrictCredits = true
 		p.setDefaults()
 		dev = p.format(t)
-		lives := *modelLives
+		lives, steps := *modelLives, 50
 		if testing.Short() {
-			lives = 1
+			lives, steps = 1, 15
 		}
 		for life := range uint64(lives) {
 			m := newModel(t, p, dev, cells, seed*100+life+1)
-			dev, cells = m.play(50)
+			dev, cells = m.play(steps)
 		}
 	})
 }

@@ -5,8 +5,8 @@
 # scripts/test.sh [unit] [race] [invariants] [mount]     default: all four
 #
 # unit        all packages but the real mounts
-# race        the same under the race detector, short forms (needs gcc); without
-#             fs/ext4/matrix, which runs one thing at a time
+# race        packages in which things run at the same time, under the race
+#             detector, short forms (needs gcc)
 # invariants  packages with self-checks, built in with the tag invariants
 # mount       the built binary on real mounts: cmd/extfused and
 #             cmd/extfused/e2e (needs root and /dev/fuse)
@@ -17,6 +17,14 @@ cd "$(dirname "$0")/.."
 export PATH=$PATH:/usr/sbin:/sbin
 
 packages() { go list ./... | grep -Ev '^extfused/cmd/extfused(/e2e)?$'; }
+# concurrent packages are those whose sources or tests start goroutines.
+concurrent() {
+	local dir
+	# shellcheck disable=SC2046
+	for dir in $(go list -f '{{.Dir}}' $(packages)); do
+		grep -qE '(^|[^a-z])go (func|[a-zA-Z_.]+\()|\.Go\(' "$dir"/*.go && echo "$dir"
+	done
+}
 tagged() { grep -rl --include='*.go' '^//go:build.*invariants' . | xargs -r -n1 dirname | sort -u | sed 's,$,/...,'; }
 
 failed=
@@ -38,7 +46,7 @@ run() {
 			return
 		fi
 		# shellcheck disable=SC2046
-		CGO_ENABLED=1 suite race -race -short -timeout 40m $(packages | grep -v /matrix)
+		CGO_ENABLED=1 suite race -race -short -timeout 40m $(concurrent)
 		;;
 	# shellcheck disable=SC2046
 	invariants) suite invariants -tags invariants -short -timeout 30m $(tagged) ./fs/ext4/... ;;
