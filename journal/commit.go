@@ -23,6 +23,7 @@ func (j *Journal) commitLocked() error {
 	if t == nil || !t.touched.Load() {
 		return nil
 	}
+	j.awaitOthers(t)
 	start := time.Now()
 	j.lockTransaction(t)
 	j.stats.lockWait.observe(time.Since(start))
@@ -36,6 +37,7 @@ func (j *Journal) commitLocked() error {
 		return j.fail(t, err)
 	}
 	j.committed.Store(uint32(t.tid))
+	j.learn(t, time.Since(start))
 	close(t.durable)
 	j.finish(t)
 	j.stats.commit(t, time.Since(start))

@@ -79,6 +79,7 @@ type Journal struct {
 
 	started    bool // +checklocks:mu
 	commitKick chan struct{}
+	batch      batch
 	cpKick     chan struct{}
 	quit       chan struct{}
 	workers    sync.WaitGroup
@@ -113,6 +114,7 @@ func newJournal(p Params) (*Journal, error) {
 		cache:      p.Cache,
 		abortCh:    make(chan struct{}),
 		commitKick: make(chan struct{}, 1),
+		batch:      batch{joined: make(chan struct{}, 1)},
 		cpKick:     make(chan struct{}, 1),
 		quit:       make(chan struct{}),
 	}

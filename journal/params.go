@@ -39,6 +39,11 @@ type Options struct {
 	// data is not on the device before the commit block, so data=ordered does
 	// not hold.
 	AsyncCommit bool
+	// MinBatch and MaxBatch bound how long a commit that somebody waits for is
+	// held back for others to join: the time a commit takes, but at least
+	// MinBatch, and at most MaxBatch (mount options min_batch_time and
+	// max_batch_time). MaxBatch 0: DefaultMaxBatch; negative: never.
+	MinBatch, MaxBatch time.Duration
 	// MaxTransaction bounds a transaction, in blocks; 0: a quarter of the log.
 	MaxTransaction int
 	// MaxPinned is how many bytes of committed but not yet checkpointed blocks
@@ -63,6 +68,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.IdleCommit == 0 {
 		o.IdleCommit = DefaultIdleCommit
+	}
+	if o.MaxBatch == 0 {
+		o.MaxBatch = DefaultMaxBatch
 	}
 	if o.MaxPinned <= 0 {
 		o.MaxPinned = DefaultMaxPinned

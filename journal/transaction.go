@@ -58,6 +58,7 @@ type Transaction struct {
 	dirty   atomic.Int32                // buffers to be logged
 	touched atomic.Bool                 // something was dirtied or revoked, ever
 	revokes revokeTable
+	waiters atomic.Int32 // who wait until it is durable
 
 	drained chan struct{} // a token when the last update stopped under the lock
 	done    chan struct{} // closed when durable (or failed) and callbacks have run

@@ -67,6 +67,7 @@ func (j *Journal) wait(tid TID, which func(*Transaction) chan struct{}) error {
 		}
 		return j.Err()
 	}
+	j.joinWait(t)
 	j.want(t.tid)
 	j.commitOrKick(t.tid)
 	select {

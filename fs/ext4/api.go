@@ -154,6 +154,8 @@ type Options struct {
 	SBBlock  uint64 // sb=: where the superblock is, in 1 KiB units; 0 is the primary one
 
 	Commit      time.Duration // commit=: longest life of a transaction; 0 is 5 s
+	MinBatch    time.Duration // min_batch_time=: see journal.Options
+	MaxBatch    time.Duration // max_batch_time=
 	NoBarrier   bool          // barrier=0: no device flushes at commits
 	AsyncCommit bool          // journal_async_commit
 	Data        DataMode

@@ -79,6 +79,7 @@ func (fs *FS) journalParams(sb *ondisk.SuperBlock) (journal.Params, error) {
 		FsDev: fs.dev, FsBlocks: fs.blocks, BlockSize: fs.blockSize, UUID: sb.UUID,
 		Options: journal.Options{
 			CommitInterval: fs.opts.Commit, NoBarrier: fs.opts.NoBarrier, AsyncCommit: fs.opts.AsyncCommit,
+			MinBatch: fs.opts.MinBatch, MaxBatch: fs.opts.MaxBatch,
 		},
 	}
 	if sb.JournalInum == 0 {

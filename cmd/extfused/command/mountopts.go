@@ -65,6 +65,12 @@ var mountOptions = map[string]mountOption{
 	}},
 	"nobarrier":            flagOption("as barrier=0", func(c *daemon.Config) { c.FS.NoBarrier = true }),
 	"journal_async_commit": flagOption("write the commit block without waiting for the others", func(c *daemon.Config) { c.FS.AsyncCommit = true }),
+	"min_batch_time": {"how long an fsync waits for others at least, when several come, in microseconds (default 0)", "USEC", func(c *daemon.Config, v string) error {
+		return setBatch(&c.FS.MinBatch, v, 0)
+	}},
+	"max_batch_time": {"how long at most; 0 does not wait (default 15000)", "USEC", func(c *daemon.Config, v string) error {
+		return setBatch(&c.FS.MaxBatch, v, -1)
+	}},
 	"journal_dev": {"the same by its number (major * 256 + minor)", "NUMBER", func(c *daemon.Config, v string) error {
 		n, err := strconv.ParseUint(v, 0, 32)
 		if err == nil {
@@ -154,8 +160,7 @@ var mountOptions = map[string]mountOption{
 var harmless = map[string]bool{}
 
 // harmlessPrefixes are the same for those with a value or a family of names.
-var harmlessPrefixes = []string{"x-", "X-", "comment=", "uhelper=", "helper=", "user=", "subtype=", "fsname=", "max_batch_time=",
-	"min_batch_time=", "inode_readahead_blks=", "journal_ioprio=", "max_dir_size_kb=", "auto_da_alloc=", "init_itable=", "loop=", "max_read="}
+var harmlessPrefixes = []string{"x-", "X-", "comment=", "uhelper=", "helper=", "user=", "subtype=", "fsname=", "inode_readahead_blks=", "journal_ioprio=", "max_dir_size_kb=", "auto_da_alloc=", "init_itable=", "loop=", "max_read="}
 
 func init() {
 	for _, o := range strings.Fields(`defaults auto noauto user nouser users owner group nofail _netdev loop
@@ -355,4 +360,13 @@ func mountOptionHelp() string {
 	}
 	fmt.Fprintf(&b, "  %-22s %s\n", "mb_NAME=NUMBER", "a tunable of the allocator, by ext4's name (mb_optimize_scan=0)")
 	return b.String()
+}
+
+// setBatch sets a time that is given in microseconds; 0 is none.
+func setBatch(to *time.Duration, v string, none time.Duration) error {
+	n, err := parseUint(v, 1<<31-1)
+	if *to = time.Duration(n) * time.Microsecond; n == 0 {
+		*to = none
+	}
+	return err
 }
