@@ -135,7 +135,9 @@ func (c *conn) took(h holding, pid uint32) {
 	} else if pid != 0 {
 		c.pid, c.alone = pid, 0
 	}
-	if h == needed || h == long && c.alone < loneAfter {
+	lone := c.alone >= loneAfter
+	c.spin.several.Store(!lone)
+	if h == needed || h == long && !lone {
 		c.successor()
 	}
 	if c.asleep {

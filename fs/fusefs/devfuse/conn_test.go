@@ -291,6 +291,11 @@ func TestSpinner(t *testing.T) {
 	if s.look(late) {
 		t.Error("looks for a second")
 	}
+	s.several.Store(true)
+	if s.look(time.Now()) {
+		t.Error("looks though there are several callers")
+	}
+	s.several.Store(false)
 	for range spinMost / missCost {
 		s.found(late, true)
 	}

@@ -13,7 +13,8 @@ import (
 // waking it costs both sides more than the time itself, most of all on a
 // virtual machine, where a processor that has nothing to do is left to the
 // host. So the leader looks for the next request for a short while before it
-// sleeps, as long as requests come that fast.
+// sleeps, as long as requests come that fast, and from one caller: several of
+// them have a better use for the processor.
 
 // spinTime is how long the leader looks at most.
 const spinTime = 50 * time.Microsecond
@@ -33,8 +34,9 @@ const (
 // spinner knows whether looking pays. It has no lock: a count that is lost
 // between two readers does no harm.
 type spinner struct {
-	off   bool // there is one processor, which the caller needs
-	score atomic.Int32
+	off     bool // there is one processor, which the caller needs
+	several atomic.Bool
+	score   atomic.Int32
 }
 
 func newSpinner() spinner { return spinner{off: runtime.NumCPU() < 2 || runtime.GOMAXPROCS(0) < 2} }
@@ -42,7 +44,7 @@ func newSpinner() spinner { return spinner{off: runtime.NumCPU() < 2 || runtime.
 // look tells whether to look once more for a request, after nothing has been
 // there since idle. Whoever else wants the processor gets it first.
 func (s *spinner) look(idle time.Time) bool {
-	if s.off || s.score.Load() < spinFrom || time.Since(idle) > spinTime {
+	if s.off || s.several.Load() || s.score.Load() < spinFrom || time.Since(idle) > spinTime {
 		return false
 	}
 	unix.Syscall(unix.SYS_SCHED_YIELD, 0, 0, 0)
