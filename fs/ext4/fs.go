@@ -105,7 +105,8 @@ type FS struct {
 	count     *blockdev.Counting
 	cache     *bcache.Cache
 
-	super  superState
+	super     superState
+	largeFile atomic.Bool // the superblock has the feature large_file
 	gdt    []*bcache.Buffer // descriptor blocks, pinned for the life of the mount
 	groups []group
 	flex   []flexGroup

@@ -62,7 +62,7 @@ var notes = map[string]note{
 	"casefold":           {"", "", "fs/ext4: TestMountRefuses"},
 
 	"sparse_super":   {"and without", "and without", "fs/ext4: TestStatfsAgrees; " + byMkfs + "; " + byMatrix},
-	"large_file":     {"", "set by mkfs", "fs/ext4: TestTwin"},
+	"large_file":     {"", "the first file past 2 GiB sets it", "fs/ext4: TestLargeFileFeature, TestTwin"},
 	"FEATURE_R2":     {"btree_dir, which nobody made", "", "fs/ext4: TestUnknownBits"},
 	"huge_file":      {"", "i_blocks in blocks where sectors do not fit", "fs/ondisk: TestSectors; " + byMatrix},
 	"uninit_bg":      {"also called gdt_csum", "", "fs/ext4: TestMountUnmount, TestInodesComeAndGo; " + byMatrix},
