@@ -106,10 +106,10 @@ type FS struct {
 	cache     *bcache.Cache
 
 	super     superState
-	largeFile atomic.Bool // the superblock has the feature large_file
-	gdt    []*bcache.Buffer // descriptor blocks, pinned for the life of the mount
-	groups []group
-	flex   []flexGroup
+	largeFile atomic.Bool      // the superblock has the feature large_file
+	gdt       []*bcache.Buffer // descriptor blocks, pinned for the life of the mount
+	groups    []group
+	flex      []flexGroup
 
 	// Totals of the descriptors, kept along with them.
 	freeClusters atomic.Int64
