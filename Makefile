@@ -21,7 +21,7 @@ test: test-deps ## unit, race, invariants and real-mount tests; SUITES="unit mou
 run: ## mount a demo image at ./mnt until Ctrl-C
 	@bash scripts/run-demo.sh
 
-lint: ## gofmt, vet, staticcheck, import rules
+lint: ## gofmt, vet, staticcheck, checklocks, import rules
 	@bash scripts/lint.sh
 
 crash: test-deps ## power cuts, CRASH_STATES=10000 distinct ones, and 50 kills

@@ -21,7 +21,7 @@ const (
 // batch is what commits learn of those who wait for them.
 type batch struct {
 	callers atomic.Int32  // who waited for the last commit, or for the next one when it ended
-	average time.Duration // +checklocks:commitMu, of what a commit takes
+	average time.Duration // of what a commit takes; guarded by commitMu
 	joined  chan struct{} // somebody waits for the running transaction
 }
 

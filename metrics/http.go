@@ -33,11 +33,14 @@ func (e *AddressError) Unwrap() error { return e.Err }
 // gate lets readers in while there is something to read: Close waits until
 // they have left, so that nobody reads from a file system being unmounted.
 type gate struct {
-	mu  sync.RWMutex
-	src *Sources // guarded by mu
+	mu sync.RWMutex
+	// +checklocks:mu
+	src *Sources
 }
 
 // enter returns nil while the gate is closed; else leave must be called.
+//
+// +checklocksignore: leave unlocks
 func (g *gate) enter() (src *Sources, leave func()) {
 	g.mu.RLock()
 	if g.src == nil {

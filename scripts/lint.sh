@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# gofmt, go vet, staticcheck, the shape of the code, and the import rules.
+# gofmt, go vet, staticcheck, checklocks, the shape of the code, and the import
+# rules.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+checklocks=gvisor.dev/gvisor/tools/checklocks/cmd/checklocks@v0.0.0-20260905035102-160fafc42237
 bad=0
 
 files=$(gofmt -l $(git ls-files '*.go'))
@@ -16,6 +18,16 @@ if go run "$staticcheck" -version >/dev/null 2>&1; then
 else
 	echo "staticcheck is skipped: $staticcheck could not be fetched and built"
 fi
+
+# Where locks are not handed over, nor tried, as they are in journal, mballoc,
+# bcache and fs/ext4.
+tools=$(mktemp -d)
+if GOBIN=$tools go install "$checklocks" 2>/dev/null; then
+	go vet -vettool="$tools/checklocks" ./blockdev ./fs/htree ./fs/xattr ./fs/extent ./fs/fusefs/... ./metrics ./cmd/extfused/control ./cmd/extfused/daemon || bad=1
+else
+	echo "checklocks is skipped: $checklocks could not be fetched and built"
+fi
+rm -rf "$tools"
 
 if command -v shellcheck >/dev/null; then
 	# shellcheck disable=SC2046

@@ -113,14 +113,22 @@ func (i *Inode) touchFile() {
 	i.raw.SetCtime(now)
 }
 
+// pageSize is that of the kernel's page cache on most machines, in bytes.
+const pageSize = 4096
+
 // punchHole frees the blocks that lie wholly in [start, end) and zeroes the
-// rest of it. Behind the end of the file there is nothing to do but up to the
-// end of its last block.
+// rest of it. One that goes past the end of the file is one to the end of the
+// page or block that it ends in, and no further, as in ext4: blocks preallocated
+// behind stay.
 func (i *Inode) punchHole(start, end uint64) error {
 	bs := uint64(i.fs.blockSize)
-	end = min(end, (i.raw.Size()+bs-1)&^(bs-1))
-	if start >= end {
+	size := i.raw.Size()
+	if start >= size {
 		return nil
+	}
+	if end > size {
+		page := max(bs, pageSize)
+		end = (size + page - 1) &^ (page - 1)
 	}
 	i.fs.alloc.DiscardInode(&i.pa)
 	h, err := i.fs.begin(creditsTruncate + creditsExtent + creditsEdges)

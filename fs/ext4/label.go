@@ -14,7 +14,8 @@ func (fs *FS) Label() string {
 	return label
 }
 
-// SetLabel names the file system, in the primary superblock. EINVAL for more
+// SetLabel names the file system, in the primary superblock and then in its
+// copies; a copy that is damaged stays as it is. EINVAL for more
 // than 16 bytes, EROFS.
 func (fs *FS) SetLabel(label string) error {
 	var name [16]byte
@@ -22,8 +23,39 @@ func (fs *FS) SetLabel(label string) error {
 		return syscall.EINVAL
 	}
 	copy(name[:], label)
-	return fs.step(creditsSuper, func(h *handle) error {
+	err := fs.step(creditsSuper, func(h *handle) error {
 		return fs.updateSuper(h, func(sb *ondisk.SuperBlock) { sb.VolumeName = name })
+	})
+	sb := fs.Super()
+	for g := ondisk.GroupNumber(1); err == nil && int(g) < len(fs.groups); g++ {
+		if sb.HasSuper(g) {
+			err = fs.updateCopy(sb.GroupFirstBlock(g), func(sb *ondisk.SuperBlock) { sb.VolumeName = name })
+		}
+	}
+	return err
+}
+
+// updateCopy changes the copy of the superblock in block blk.
+func (fs *FS) updateCopy(blk ondisk.FsBlock, change func(sb *ondisk.SuperBlock)) error {
+	b, err := fs.cache.Read(uint64(blk), nil)
+	if err != nil {
+		return err
+	}
+	defer b.Put()
+	var sb ondisk.SuperBlock
+	data := b.Data()[:ondisk.SuperBlockSize]
+	if sb.Decode(data) != nil || !ondisk.VerifySuperBlock(data) {
+		fs.logf(LevelWarn, "block %d: the copy of the superblock is damaged, and left alone", blk)
+		return nil
+	}
+	return fs.step(creditsSuper, func(h *handle) error {
+		if err := h.getWrite(b); err != nil {
+			return err
+		}
+		change(&sb)
+		sb.Encode(data)
+		ondisk.SetSuperBlockCsum(data)
+		return h.dirty(b)
 	})
 }
 

@@ -25,7 +25,9 @@ type handles struct {
 
 	mu struct {
 		sync.Mutex
+		// +checklocks:Mutex
 		free []uint64
+		// +checklocks:Mutex
 		next uint64
 	}
 }

@@ -24,8 +24,10 @@ type Server struct {
 
 	mu struct {
 		sync.Mutex
+		// +checklocks:Mutex
 		conns map[net.Conn]struct{}
-		done  bool
+		// +checklocks:Mutex
+		done bool
 	}
 }
 

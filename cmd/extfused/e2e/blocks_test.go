@@ -27,13 +27,15 @@ func TestBlocks(t *testing.T) {
 		want, wantBlocks := k.blockStep(int(n))
 		got, blocks := x.blockStep(int(n))
 		if got != want || !sameBlocks(blocks, wantBlocks) {
-			t.Fatalf("operation %d: extfused %s, %d blocks\nkernel %s, %d blocks\nbefore: %q", n, got, blocks, want, wantBlocks, x.log[max(0, len(x.log)-12):])
+			t.Fatalf("operation %d: extfused %s, %d blocks\nkernel %s, %d blocks\nbefore: %q\nkernel: %q", n, got, blocks, want, wantBlocks, last(x.log), last(k.log))
 		}
 	}
 	k.close()
 	x.close()
 	b.compare()
 }
+
+func last(log []string) []string { return log[max(0, len(log)-12):] }
 
 // blockStep changes the file, a new one now and then, and tells its blocks.
 func (p *player) blockStep(n int) (string, int64) {

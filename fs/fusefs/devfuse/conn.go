@@ -36,16 +36,33 @@ type conn struct {
 	bufs    buffers
 	spin    spinner
 
-	mu      sync.Mutex
-	waiting int       // +checklocks:mu, readers in read(2), or on the way there
-	parked  []*reader // +checklocks:mu, the last one parked is the first one woken
-	readers int       // +checklocks:mu, all of them
-	seq     uint64    // +checklocks:mu, requests read
-	woken   uint64    // +checklocks:mu, readers woken or started
-	pid     uint32    // +checklocks:mu, the process that the last request was of
-	alone   uint64    // +checklocks:mu, requests of it since one of another process
-	asleep  bool      // +checklocks:mu, the monitor waits for kick
-	closed  bool      // +checklocks:mu
+	mu sync.Mutex
+	// The lock guards what follows. Readers in read(2), or on the way there:
+	// +checklocks:mu
+	waiting int
+	// The last one parked is the first one woken.
+	// +checklocks:mu
+	parked []*reader
+	// All of them.
+	// +checklocks:mu
+	readers int
+	// Requests read.
+	// +checklocks:mu
+	seq uint64
+	// Readers woken or started.
+	// +checklocks:mu
+	woken uint64
+	// The process that the last request was of, and how many requests of it came
+	// since one of another process.
+	// +checklocks:mu
+	pid uint32
+	// +checklocks:mu
+	alone uint64
+	// The monitor waits for kick.
+	// +checklocks:mu
+	asleep bool
+	// +checklocks:mu
+	closed bool
 
 	kick chan struct{} // wakes the monitor
 	done chan struct{} // closed with the connection
