@@ -1,7 +1,9 @@
 package ext4
 
 import (
+	"bytes"
 	"slices"
+	"sync"
 	"syscall"
 
 	"extfused/blockdev/bcache"
@@ -13,7 +15,8 @@ import (
 // file without a name, with the flag EA_INODE, that entries point to. It counts
 // them: the low half of the count is i_version's, the high half stands in
 // place of the ctime, and the crc32c of the value in place of the atime. An
-// entry in an attribute block that several inodes share counts once.
+// entry in an attribute block that several inodes share counts once. Equal values
+// of different files share an inode, where one is remembered (valueShares).
 //
 // The kernel's fs/ext4/xattr.c is the source of the format. Old Lustre images
 // have such inodes without count and hash, with the owner in place of the
@@ -67,7 +70,86 @@ func (fs *FS) valueOfInode(e *xattr.Entry) ([]byte, error) {
 	if !i.lustreValue() && i.raw.AtimeLo != ondisk.CRC32C(fs.csum.Seed(), value) {
 		return nil, &ondisk.CorruptError{What: "attribute value with a wrong checksum", Inode: ino}
 	}
+	if !i.lustreValue() {
+		fs.ops.values.remember(i.raw.AtimeLo, ino)
+	}
 	return value, nil
+}
+
+// maxValues bounds the values that are remembered for sharing.
+const maxValues = 4096
+
+// valueShares finds the inode of a value. Its lock is below all others.
+type valueShares struct {
+	mu     sync.Mutex
+	byHash map[uint32]ondisk.InodeNumber // +checklocks:mu
+}
+
+func (s *valueShares) remember(crc uint32, ino ondisk.InodeNumber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byHash == nil || len(s.byHash) >= maxValues {
+		s.byHash = make(map[uint32]ondisk.InodeNumber)
+	}
+	s.byHash[crc] = ino
+}
+
+// forget takes out an inode that nothing points to any more.
+func (s *valueShares) forget(crc uint32, ino ondisk.InodeNumber) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byHash[crc] == ino {
+		delete(s.byHash, crc)
+	}
+}
+
+func (s *valueShares) find(crc uint32) (ondisk.InodeNumber, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ino, ok := s.byHash[crc]
+	return ino, ok
+}
+
+// sharedValue returns an inode that holds value already, pinned; nil if none is
+// known. One that owner points to already is left out: how its entries count
+// relies on an added one being new to it.
+func (owner *Inode) sharedValue(value []byte) *Inode {
+	fs := owner.fs
+	ino, ok := fs.ops.values.find(ondisk.CRC32C(fs.csum.Seed(), value))
+	if !ok || owner.pointsTo(ino) {
+		return nil
+	}
+	i, err := fs.igetValue(ino)
+	if err != nil {
+		return nil
+	}
+	if !i.holdsValue(value) {
+		fs.iput(i)
+		return nil
+	}
+	return i
+}
+
+// pointsTo tells whether an attribute's value is in inode ino; true, too, if
+// that cannot be found out.
+func (i *Inode) pointsTo(ino ondisk.InodeNumber) bool {
+	inode, block, done, err := i.xattrAreas()
+	if err != nil {
+		return true
+	}
+	defer done()
+	return slices.Contains(inode.Inums(), uint32(ino)) || slices.Contains(block.Inums(), uint32(ino))
+}
+
+func (i *Inode) holdsValue(value []byte) bool {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	if i.lustreValue() || i.valueRefs() == 0 || i.raw.Size() != uint64(len(value)) {
+		return false
+	}
+	has := make([]byte, len(value))
+	n, err := i.readLocked(has, 0)
+	return err == nil && n == len(has) && bytes.Equal(has, value)
 }
 
 // igetValue is iget for the inode of a value, pinned. It does not wait for one
@@ -212,8 +294,12 @@ func (i *Inode) changeValueRefs(h *handle, by int) error {
 	}
 	n += uint64(int64(by))
 	i.setValueRefs(n)
+	if by > 0 {
+		i.fs.ops.values.remember(i.raw.AtimeLo, i.ino)
+	}
 	switch {
 	case n == 0:
+		i.fs.ops.values.forget(i.raw.AtimeLo, i.ino)
 		i.raw.LinksCount = 0
 		if err := i.fs.orphanAdd(h, i); err != nil {
 			return err

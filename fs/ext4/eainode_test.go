@@ -170,3 +170,56 @@ func TestEAInodesOfTheKernel(t *testing.T) {
 		}
 	}
 }
+
+// Files with the same value share its inode, which goes with the last of them, and
+// whose count the kernel agrees with.
+func TestEAInodesShared(t *testing.T) {
+	for _, args := range [][]string{{"-O", "ea_inode"}, {"-b", "1024", "-I", "128", "-O", "ea_inode,^metadata_csum"}} {
+		t.Run(fmt.Sprint(args), func(t *testing.T) {
+			m := mountNew(t, 32<<20, args...)
+			const files = 6
+			free := m.Statfs()
+			value := bytes.Repeat([]byte("v"), 30_000)
+			inos := make([]ondisk.InodeNumber, files)
+			for k := range files {
+				inos[k] = m.mkfile(fmt.Sprint("f", k)).Ino()
+				// What is each file's own keeps the kernel from sharing blocks.
+				mustOK(t, m.SetXattr(nil, inos[k], "user.own", bytes.Repeat([]byte{byte(k)}, 120), 0))
+				mustOK(t, m.SetXattr(nil, inos[k], "user.large", value, 0))
+			}
+			used := func() uint64 { mustOK(t, m.Sync()); return free.FilesFree - m.Statfs().FilesFree }
+			if n := used(); n != files+1 {
+				t.Errorf("%d inodes for %d files and a value", n, files)
+			}
+			mustOK(t, m.SetXattr(nil, inos[0], "user.again", value, 0)) // of the same file: its own
+			mustOK(t, m.SetXattr(nil, inos[0], "user.large", value, 0)) // the same again
+			mustOK(t, m.RemoveXattr(nil, inos[0], "user.again"))
+			mustOK(t, m.SetXattr(nil, inos[1], "user.large", []byte("short"), 0))
+			mustOK(t, m.RemoveXattr(nil, inos[2], "user.large"))
+			m.remount()
+			for _, k := range []int{0, 3, 4, 5} {
+				compareXattrs(t, m, inos[k], map[string][]byte{"user.own": bytes.Repeat([]byte{byte(k)}, 120), "user.large": value})
+			}
+			mustOK(t, m.SetXattr(nil, inos[2], "user.large", value, 0)) // found, since it was read
+			if n := used(); n > files+2 {
+				t.Errorf("%d inodes for %d files and a value or two", n, files)
+			}
+			m.unmount()
+			ext4test.KernelMount(t, m.path, "", func(dir string) {
+				for _, k := range []int{0, 2, 3, 4, 5} {
+					kernelHasXattrs(t, filepath.Join(dir, fmt.Sprint("f", k)), map[string][]byte{"user.large": value})
+				}
+				mustOK(t, unix.Unlink(filepath.Join(dir, "f4")))
+				mustOK(t, unix.Removexattr(filepath.Join(dir, "f5"), "user.large"))
+			})
+			ext4test.Fsck(t, m.path)
+			m.mount()
+			for _, k := range []int{0, 1, 2, 3, 5} {
+				mustOK(t, m.Unlink(RootIno, fmt.Sprint("f", k)))
+			}
+			if n := used(); n != 0 {
+				t.Errorf("%d inodes leaked", n)
+			}
+		})
+	}
+}

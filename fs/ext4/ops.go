@@ -16,6 +16,7 @@ type opsState struct {
 	dir htree.Params
 
 	xattrs xattrShares
+	values valueShares
 
 	bufs sync.Pool // *[]byte, scratch of scratchBytes
 }

@@ -275,7 +275,7 @@ func (fs *FS) RemoveXattr(c *Caller, ino ondisk.InodeNumber, name string) error 
 
 // changeXattr runs change in a handle with the inode locked; ctime follows.
 // When value does not fit the inode's areas, and may be in an inode of its own
-// (feature ea_inode), that is made, and change gets it.
+// (feature ea_inode), that is found or made, and change gets it.
 func (fs *FS) changeXattr(c *Caller, ino ondisk.InodeNumber, value []byte, change func(h *handle, i, large *Inode) error) error {
 	i, err := fs.iget(ino)
 	if err != nil {
@@ -289,9 +289,12 @@ func (fs *FS) changeXattr(c *Caller, ino ondisk.InodeNumber, value []byte, chang
 	}
 	err = i.changeXattrOnce(c, nil, change)
 	if fs.eaInode && value != nil && errors.Is(err, xattr.ErrNoSpace) {
-		large, lerr := i.newValueInode(c, value)
-		if lerr != nil {
-			return fs.report(lerr)
+		large := i.sharedValue(value)
+		if large == nil {
+			var lerr error
+			if large, lerr = i.newValueInode(c, value); lerr != nil {
+				return fs.report(lerr)
+			}
 		}
 		err = i.changeXattrOnce(c, large, change)
 		fs.iput(large)
