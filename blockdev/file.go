@@ -104,14 +104,17 @@ func unsupported(err error) bool {
 
 // fileDevice is an image in a regular file. Discarded and zeroed ranges become
 // holes, so that the image costs its host what it holds.
-type fileDevice struct{ osDevice }
+type fileDevice struct {
+	osDevice
+	keepBlocks bool // Zero makes no holes
+}
 
-func newFile(f *os.File, readOnly bool) (Device, error) {
+func newFile(f *os.File, o OpenOptions) (Device, error) {
 	st, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	d := &fileDevice{osDevice{f: f, fd: int(f.Fd()), size: st.Size(), readOnly: readOnly}}
+	d := &fileDevice{osDevice: osDevice{f: f, fd: int(f.Fd()), size: st.Size(), readOnly: o.ReadOnly}, keepBlocks: o.KeepBlocks}
 	return d, nil
 }
 
@@ -147,7 +150,10 @@ func (d *fileDevice) Zero(off, n int64) error {
 	if err := d.checkWrite("zero", off, n); err != nil || n == 0 {
 		return err
 	}
-	err := d.punch(off, n)
+	err := error(unix.EOPNOTSUPP)
+	if !d.keepBlocks {
+		err = d.punch(off, n)
+	}
 	if unsupported(err) {
 		err = retry(func() error { return unix.Fallocate(d.fd, unix.FALLOC_FL_ZERO_RANGE, off, n) })
 	}

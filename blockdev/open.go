@@ -22,6 +22,10 @@ type OpenOptions struct {
 	// NoLock looks at an image without asking whether it is in use. For
 	// read-only tools that say so; what they see may change under them.
 	NoLock bool
+
+	// KeepBlocks has Zero leave a regular file its blocks, where it otherwise
+	// makes holes.
+	KeepBlocks bool
 }
 
 // NotWritableError means that an image exists but may not be written by us.
@@ -148,5 +152,5 @@ func newOSDevice(f *os.File, path string, o OpenOptions, block bool) (Device, er
 			return nil, err
 		}
 	}
-	return newFile(f, o.ReadOnly)
+	return newFile(f, o)
 }

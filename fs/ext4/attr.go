@@ -79,6 +79,9 @@ func (i *Inode) maySetAttr(s *SetAttr) error {
 func (i *Inode) applyAttr(h *handle, c *Caller, s *SetAttr) error {
 	now := i.fs.timestamp()
 	r := &i.raw
+	if err := i.moveCharge(c, i.ownersWith(s)); err != nil {
+		return err
+	}
 	if (s.KillPriv || s.Valid&(SetUID|SetGID) != 0) && !i.isDir() {
 		if err := i.killPriv(h, c); err != nil {
 			return err
@@ -106,6 +109,21 @@ func (i *Inode) applyAttr(h *handle, c *Caller, s *SetAttr) error {
 	}
 	r.Mode = r.Mode&ondisk.ModeFmt | mode
 	return i.chmodACL(h)
+}
+
+// ownersWith are the owners that i has when s is applied, by kind of quota.
+func (i *Inode) ownersWith(s *SetAttr) [quotaKinds]uint32 {
+	ids := i.wants().ids
+	if s.Valid&SetUID != 0 {
+		ids[0] = s.UID
+	}
+	if s.Valid&SetGID != 0 {
+		ids[1] = s.GID
+	}
+	if s.Valid&SetProjectID != 0 && i.raw.Fits(ondisk.EndProjid) {
+		ids[2] = s.ProjectID
+	}
+	return ids
 }
 
 // applyTimes sets the times asked for. ctime follows every change, unless the

@@ -105,10 +105,11 @@ type FS struct {
 	count     *blockdev.Counting
 	cache     *bcache.Cache
 
-	super  superState
-	gdt    []*bcache.Buffer // descriptor blocks, pinned for the life of the mount
-	groups []group
-	flex   []flexGroup
+	super     superState
+	largeFile atomic.Bool      // the superblock has the feature large_file
+	gdt       []*bcache.Buffer // descriptor blocks, pinned for the life of the mount
+	groups    []group
+	flex      []flexGroup
 
 	// Totals of the descriptors, kept along with them.
 	freeClusters atomic.Int64

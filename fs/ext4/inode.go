@@ -450,7 +450,10 @@ func (i *Inode) markDirty(h *handle) error {
 	i.settleQuota(false)
 	i.syncTID.Store(h.tid())
 	i.encode(b.Data()[off : off+i.fs.inodeSize])
-	return h.dirty(b)
+	if err := h.dirty(b); err != nil || i.raw.Size() <= ondisk.MaxSmallFile {
+		return err
+	}
+	return i.fs.noteLargeFile(h)
 }
 
 // editSlot lets edit change the inode's own bytes of the table, attributes in

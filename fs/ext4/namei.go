@@ -250,7 +250,8 @@ func (i *Inode) abandon(h *handle) error {
 	return first(i.fs.orphanAdd(h, i), i.markDirty(h))
 }
 
-// Link makes another name of an inode. EPERM for directories, EMLINK at 65000
+// Link makes another name of an inode. EXDEV in a directory that is there for
+// another project, EPERM for directories, EMLINK at 65000
 // names, ENOENT for a file without names, unless Tmpfile made it so. It takes
 // one lookup reference.
 func (fs *FS) Link(ino, newParent ondisk.InodeNumber, newName string) (Attr, error) {
@@ -277,6 +278,12 @@ func (fs *FS) Link(ino, newParent ondisk.InodeNumber, newName string) (Attr, err
 	return i.named(), nil
 }
 
+// otherProject tells whether i may not get a name in dir, which is there for
+// another project (chattr +P).
+func (dir *Inode) otherProject(i *Inode) bool {
+	return dir.raw.Flags&ondisk.InodeProjInherit != 0 && dir.raw.Projid != i.raw.Projid
+}
+
 func (fs *FS) linkLocking(i, dir *Inode, name string) error {
 	var locks lockSet
 	locks.lock(i, dir)
@@ -293,6 +300,8 @@ func (fs *FS) linkLocking(i, dir *Inode, name string) error {
 		return syscall.ENOENT
 	case i.raw.LinksCount >= ondisk.LinkMax:
 		return syscall.EMLINK
+	case dir.otherProject(i):
+		return syscall.EXDEV
 	}
 	return fs.step(creditsDirInsert+creditsInode+creditsOrphan, func(h *handle) error {
 		h.root = true

@@ -125,6 +125,13 @@ func (i *Inode) settleQuota(gone bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	i.settleLocked(now)
+}
+
+// settleLocked charges the difference between now and the last time; quota.mu
+// is held.
+func (i *Inode) settleLocked(now charge) {
+	s := &i.fs.quota
 	old := i.charged
 	for k, f := range s.files {
 		if f == nil {
@@ -238,6 +245,52 @@ func (i *Inode) mayOwn(h *handle) error {
 		return syscall.EDQUOT
 	}
 	return nil
+}
+
+// moveCharge charges other owners for all that i has, before it becomes
+// theirs; EDQUOT, with nothing changed, where that takes one of them past a
+// limit that counts. The superuser has no limits. The caller holds i.mu
+// exclusively and gives i those owners in the same step.
+func (i *Inode) moveCharge(c *Caller, ids [quotaKinds]uint32) error {
+	s := &i.fs.quota
+	if !s.on || !i.counted() {
+		return nil
+	}
+	now := i.wants()
+	now.ids = ids
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c != nil && c.UID != 0 && !s.fitsLocked(i, now) {
+		return syscall.EDQUOT
+	}
+	i.settleLocked(now)
+	return nil
+}
+
+// fitsLocked tells whether the limits of those who are new among the owners of
+// i allow what it has.
+func (s *quotaState) fitsLocked(i *Inode, now charge) bool {
+	for k, f := range s.files {
+		if f == nil || now.ids[k] == i.charged.ids[k] || i.fs.opts.QuotaLimits&(1<<k) == 0 {
+			continue
+		}
+		d := f.dquots[now.ids[k]]
+		if d == nil {
+			continue
+		}
+		t := uint64(i.fs.now().Unix())
+		if !within(d.Inodes+uint64(now.inodes), d.InodesHard, d.InodesSoft, d.InodesTime, t) ||
+			!within(d.Space+uint64(now.bytes), d.BlocksHard*ondisk.QuotaLimitUnit, d.BlocksSoft*ondisk.QuotaLimitUnit, d.BlocksTime, t) {
+			return false
+		}
+	}
+	return true
+}
+
+// within tells whether usage is allowed at the time now: no more than the hard
+// limit, and no more than the soft one once its time, if it runs, is over.
+func within(usage, hard, soft, end, now uint64) bool {
+	return (hard == 0 || usage <= hard) && (soft == 0 || usage <= soft || end == 0 || now < end)
 }
 
 // eachLimit shows the dquots of i whose limits count.

@@ -122,6 +122,8 @@ func (r *renaming) check() error {
 		return syscall.EPERM
 	case src != dst && (r.to.dir.immutable() || dst != nil && r.to.mayLose() != nil):
 		return syscall.EPERM
+	case r.to.dir.otherProject(src), r.flags&RenameExchange != 0 && r.from.dir.otherProject(dst):
+		return syscall.EXDEV
 	case dst == r.from.dir:
 		return syscall.ENOTEMPTY
 	case r.flags&RenameExchange != 0:

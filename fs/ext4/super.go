@@ -75,6 +75,7 @@ func plausibleMBR(p []byte) bool {
 // attach pins the superblock's buffer and takes sb over.
 func (s *superState) attach(fs *FS, sb *ondisk.SuperBlock) error {
 	s.sb = *sb
+	fs.largeFile.Store(sb.HasROCompat(ondisk.ROCompatLargeFile) && sb.RevLevel != ondisk.RevGoodOld)
 	blk := uint64(ondisk.SuperBlockOffset / fs.blockSize)
 	s.off = ondisk.SuperBlockOffset % fs.blockSize
 	b, err := fs.cache.Read(blk, nil)
@@ -102,6 +103,29 @@ func (fs *FS) updateSuper(h *handle, change func(sb *ondisk.SuperBlock)) error {
 	s.encodeLocked()
 	s.mu.Unlock()
 	return h.dirty(s.buf)
+}
+
+// makeDynamic makes a superblock of revision 0 one that can have features.
+func makeDynamic(sb *ondisk.SuperBlock) {
+	if sb.RevLevel == ondisk.RevGoodOld {
+		sb.RevLevel, sb.FirstIno, sb.InodeSize = ondisk.RevDynamic, ondisk.GoodOldFirstIno, ondisk.GoodOldInodeSize
+	}
+}
+
+// noteLargeFile sets the feature without which e2fsck takes the high half of a
+// file's size for damage, once there is a file longer than MaxSmallFile.
+func (fs *FS) noteLargeFile(h *handle) error {
+	if fs.largeFile.Load() {
+		return nil
+	}
+	err := fs.updateSuper(h, func(sb *ondisk.SuperBlock) {
+		makeDynamic(sb)
+		sb.SetROCompat(ondisk.ROCompatLargeFile, true)
+	})
+	if err == nil {
+		fs.largeFile.Store(true)
+	}
+	return err
 }
 
 // setLastOrphan is updateSuper for s_last_orphan alone, which is hot.

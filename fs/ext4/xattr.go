@@ -458,9 +458,7 @@ func (fs *FS) noteExtAttr(h *handle) error {
 	}
 	return fs.updateSuper(h, func(sb *ondisk.SuperBlock) {
 		sb.FeatureCompat |= uint32(ondisk.CompatExtAttr)
-		if sb.RevLevel == ondisk.RevGoodOld {
-			sb.RevLevel, sb.FirstIno, sb.InodeSize = ondisk.RevDynamic, ondisk.GoodOldFirstIno, ondisk.GoodOldInodeSize
-		}
+		makeDynamic(sb)
 	})
 }
 

@@ -22,11 +22,12 @@ type groupPlace struct {
 // layout is a file system as it will be: every block's place is known, and
 // nothing has been written.
 type layout struct {
-	p       Params
-	sb      ondisk.SuperBlock
-	groups  []groupPlace
-	backups []ondisk.GroupNumber // groups with copies of the superblock, 0 left out
-	used    space
+	tablesZeroed bool // the descriptors say so of all inode tables
+	p            Params
+	sb           ondisk.SuperBlock
+	groups       []groupPlace
+	backups      []ondisk.GroupNumber // groups with copies of the superblock, 0 left out
+	used         space
 
 	ratio    uint64 // blocks of a cluster
 	overhead uint64 // clusters that statfs subtracts: superblocks, tables, journal
@@ -58,6 +59,7 @@ func newLayout(deviceSize int64, p Params) (*layout, error) {
 	if err := setGroups(&l.sb, &l.p); err != nil {
 		return nil, err
 	}
+	l.tablesZeroed = p.Zeroed || p.ZeroTables
 	if !l.hasGroupCsum() {
 		l.p.ZeroTables = true // nothing could say that they are not
 	}
@@ -206,7 +208,7 @@ func (l *layout) count() {
 		place.freeClusters = s.GroupClusters(g) - uint32(used/l.ratio)
 		place.freeInodes = s.InodesPerGroup - l.usedInodes(g)
 		free += uint64(place.freeClusters)
-		if l.p.Zeroed || l.p.ZeroTables {
+		if l.tablesZeroed {
 			place.flags |= ondisk.BGInodeZeroed
 		}
 		if !l.hasGroupCsum() {

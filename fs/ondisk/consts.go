@@ -129,6 +129,10 @@ const (
 // without dir_nlink; with it, a directory past it has link count 1.
 const LinkMax = 65000
 
+// MaxSmallFile is the length in bytes past which a file takes the feature
+// large_file.
+const MaxSmallFile = 1<<31 - 1
+
 // MaxNameLen is the longest file name in bytes.
 const MaxNameLen = 255
 

@@ -129,8 +129,8 @@ func (o *mkfsOptions) run(w io.Writer, image string) error {
 
 // formatFile formats a regular file. One that does not exist is made, and
 // removed again when formatting fails. One that exists gets the length that -s
-// asks for if it is shorter, and gives its bytes back to the host, once it is
-// certain that it may be formatted.
+// asks for if it is shorter, and gives its bytes back to the host (unless it is
+// not to be discarded), once it is certain that it may be formatted.
 func (o *mkfsOptions) formatFile(image string, p mkfs.Params, exists bool) (r mkfs.Report, err error) {
 	if p.Size != 0 {
 		if r, err = mkfs.Plan(p.Size, p); err != nil || o.dryRun {
@@ -140,7 +140,7 @@ func (o *mkfsOptions) formatFile(image string, p mkfs.Params, exists bool) (r mk
 	if !exists {
 		return o.createFile(image, p)
 	}
-	dev, err := blockdev.OpenFile(image, blockdev.OpenOptions{ReadOnly: o.dryRun})
+	dev, err := blockdev.OpenFile(image, blockdev.OpenOptions{ReadOnly: o.dryRun, KeepBlocks: p.NoDiscard})
 	if err != nil {
 		return r, err
 	}
@@ -153,9 +153,12 @@ func (o *mkfsOptions) formatFile(image string, p mkfs.Params, exists bool) (r mk
 	}
 	if dev.Size() < p.Size {
 		dev.Close()
-		if dev, err = blockdev.OpenFile(image, blockdev.OpenOptions{Size: p.Size}); err != nil {
+		if dev, err = blockdev.OpenFile(image, blockdev.OpenOptions{Size: p.Size, KeepBlocks: p.NoDiscard}); err != nil {
 			return r, err
 		}
+	}
+	if p.NoDiscard { // it keeps its blocks, and what is in them
+		return o.finish(dev, p)
 	}
 	if err := dev.Zero(0, dev.Size()); err != nil {
 		return r, err
