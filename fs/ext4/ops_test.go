@@ -194,7 +194,7 @@ func TestLargestFile(t *testing.T) {
 	m := mountNew(t, 64<<20)
 	f := m.mkfile("large")
 	limit := int64(f.i.maxBytes())
-	if n, err := f.WriteAt([]byte("the end"), limit-4); n != 4 || err != nil {
+	if n, err := f.WriteAt([]byte("the end"), limit-4); n != 4 || err != syscall.EFBIG {
 		t.Errorf("write over the limit: %d, %v", n, err)
 	}
 	_, err := f.WriteAt([]byte("x"), limit)

@@ -100,7 +100,7 @@ func TestQuotaLimits(t *testing.T) {
 	limit(func(q *ondisk.Quota) { q.BlocksHard, q.InodesHard = 1000, 3 })
 	p := make([]byte, 3<<20)
 	n, err := f.WriteAt(p, 0)
-	if n > 1000<<10 || n < 900<<10 || err != nil {
+	if n > 1000<<10 || n < 900<<10 || err != syscall.EDQUOT {
 		t.Errorf("wrote %d, %v", n, err)
 	}
 	if n, err = f.WriteAt(p, 2<<20); n > 0 && n > 1000<<10 || err != nil && err != syscall.EDQUOT {

@@ -1,7 +1,6 @@
 package ext4
 
 import (
-	"errors"
 	"syscall"
 	"time"
 
@@ -36,6 +35,9 @@ func (f *File) WriteAt(p []byte, off int64) (int, error) { return f.WriteAtFlags
 // done with the inode locked: in each handle blocks are allocated, the data is
 // written to them, and only then they are mapped, so that a crash shows either
 // nothing or the data.
+//
+// As an [io.WriterAt] it says why whenever it writes less than p; after an error
+// it counts only bytes known to be in the file.
 func (f *File) WriteAtFlags(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
 	if off < 0 || !f.write {
 		return 0, syscall.EBADF
@@ -53,13 +55,25 @@ func (f *File) WriteAtFlags(c *Caller, p []byte, off int64, flags WriteFlags) (i
 }
 
 func (f *File) writeAt(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
-	p, err := f.i.cutToLimit(p, uint64(off))
+	fits, err := f.i.cutToLimit(p, uint64(off))
 	if err != nil || len(p) == 0 {
 		return 0, err
 	}
+	n, err := f.writeFitting(c, fits, off, flags)
+	if err == nil && n < len(p) {
+		err = syscall.EFBIG
+	}
+	return n, err
+}
+
+// writeFitting writes p, all of which lies below the largest size.
+func (f *File) writeFitting(c *Caller, p []byte, off int64, flags WriteFlags) (int, error) {
 	if flags&WriteKillPriv == 0 {
-		if done, err := f.i.overwrite(p, uint64(off), flags); done || err != nil {
-			return len(p), err
+		switch done, err := f.i.overwrite(p, uint64(off), flags); {
+		case err != nil:
+			return 0, err
+		case done:
+			return len(p), nil
 		}
 	}
 	if f.root {
@@ -138,19 +152,17 @@ func (i *Inode) timesOld(now ondisk.Timestamp) bool {
 
 // writeLocked writes with i.mu held exclusively.
 func (i *Inode) writeLocked(p []byte, off uint64, flags WriteFlags) (int, error) {
-	if in, err := i.writeInline(p, off, flags); in || err != nil {
-		return len(p), err
+	switch in, err := i.writeInline(p, off, flags); {
+	case err != nil:
+		return 0, err
+	case in:
+		return len(p), nil
 	}
 	done := 0
 	for try := 0; done < len(p); {
 		n, err := i.writeStep(p[done:], off+uint64(done), flags)
 		done += n
-		switch {
-		case err == nil:
-		case i.fs.shouldRetry(err, &try):
-		case done > 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)):
-			return done, nil
-		default:
+		if err != nil && !i.fs.shouldRetry(err, &try) {
 			return done, err
 		}
 	}

@@ -143,7 +143,7 @@ func (f *FileSystem) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (n 
 // that set-user-id must go.
 func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	var flags ext4.WriteFlags
-	if in.WriteFlags&fuse.WRITE_CACHE != 0 {
+	if fromCache(in) {
 		flags |= ext4.WriteCached
 	}
 	var c *ext4.Caller
@@ -158,11 +158,16 @@ func (f *FileSystem) write(o *openFile, in *fuse.WriteIn, data []byte) (uint32, 
 		// would be wrong for as long as they are valid.
 		f.notify.InodeNotify(in.NodeId, -1, 0)
 	}
-	if err != nil && n == 0 {
+	if err != nil && (n == 0 || fromCache(in)) {
 		return 0, status(err)
 	}
 	return uint32(n), fuse.OK
 }
+
+// fromCache tells whether the kernel writes back its page cache. It does not
+// look at how much of that was written and takes the pages for clean: what did
+// not find room has to be an error, or fsync(2) would promise lost data.
+func fromCache(in *fuse.WriteIn) bool { return in.WriteFlags&fuse.WRITE_CACHE != 0 }
 
 // Writev is Write for transports whose data come in pieces; for one piece it
 // leaves the work to Write.
@@ -180,7 +185,7 @@ func (f *FileSystem) Writev(cancel <-chan struct{}, in *fuse.WriteIn, data [][]b
 		part.Offset = in.Offset + uint64(written)
 		n, st := f.write(o, &part, piece)
 		written += n
-		if !st.Ok() && written == 0 {
+		if !st.Ok() && (written == 0 || fromCache(in)) {
 			return 0, st
 		}
 		if !st.Ok() || int(n) < len(piece) {
